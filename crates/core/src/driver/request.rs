@@ -1,0 +1,165 @@
+//! A request: what workflow code asks its host for.
+//!
+//! Invariants: a request is plain data but for the body of a call; the host may carry it out anywhere.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use super::record::{Kind, Outcome};
+use crate::retry::Retry;
+use crate::time::Timestamp;
+
+/// The work of a step: called once per attempt.
+pub type Body = Box<dyn Fn() -> BoxFuture<'static, Outcome> + Send + Sync>;
+
+/// How careful the host must be around a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Reads the world; may be read again after a crash; its record rides along.
+    Read,
+    /// Anything: earlier records are durable before it starts.
+    Step,
+}
+
+/// What is promised of an effect, by what its receiver can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EffectClass {
+    /// The receiver honours the key: calling again is safe.
+    Keyed,
+    /// Calling again is not safe: found begun after a crash, its outcome is unknown.
+    AtMostOnce,
+}
+
+/// Options of a call.
+#[derive(Debug, Clone, Default)]
+pub struct CallOptions {
+    /// When and how often it is tried again.
+    pub retry: Retry,
+    /// The longest one attempt may take.
+    pub timeout: Option<Duration>,
+    /// The queue whose slots it needs.
+    pub slot: Option<SlotRequest>,
+}
+
+/// A slot of a queue that a step holds while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotRequest {
+    /// The queue.
+    pub queue: String,
+    /// The partition, empty for none.
+    pub partition: String,
+}
+
+/// A child run to be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChildStart {
+    /// The child's id.
+    pub run_id: String,
+    /// The workflow's name.
+    pub workflow: String,
+    /// The input as JSON.
+    pub input: String,
+    /// The queue, if not the default one.
+    pub queue: Option<String>,
+    /// Whether cancelling the parent leaves it alone.
+    pub detached: bool,
+}
+
+/// One request.
+pub struct Request {
+    /// Position of the call in the code.
+    pub id: u64,
+    /// Name of the step.
+    pub name: String,
+    /// Input of the step, when it has one.
+    pub input: Option<String>,
+    /// What is wanted.
+    pub ask: Ask,
+}
+
+/// What a request wants.
+pub enum Ask {
+    /// Run a body.
+    Call {
+        /// How careful to be.
+        verb: Verb,
+        /// The body.
+        body: Body,
+        /// Options.
+        options: CallOptions,
+    },
+    /// Perform a declared effect.
+    Effect {
+        /// What may be repeated.
+        class: EffectClass,
+        /// The receiver's idempotency key.
+        key: String,
+        /// The body.
+        body: Body,
+        /// Options.
+        options: CallOptions,
+    },
+    /// Run the caller's SQL and record the outcome in one commit of the store's database. The work is
+    /// opaque here: only the store knows its driver's types.
+    Transaction(Box<dyn std::any::Any + Send + Sync>),
+    /// Wait until a moment.
+    Sleep {
+        /// The moment.
+        until: Timestamp,
+    },
+    /// Wait for a signal.
+    Signal {
+        /// Until when; `NEVER` for no limit.
+        until: Timestamp,
+    },
+    /// Send a signal to another run.
+    Send {
+        /// The receiver.
+        to: String,
+        /// The signal's name.
+        signal: String,
+        /// The payload as JSON.
+        payload: String,
+    },
+    /// Set a published value.
+    Publish {
+        /// The key.
+        key: String,
+        /// The value as JSON.
+        value: String,
+    },
+    /// Append to a stream, or close it.
+    Append {
+        /// The stream.
+        stream: String,
+        /// The item as JSON; `None` closes the stream.
+        item: Option<String>,
+    },
+    /// Start a child.
+    Spawn(ChildStart),
+    /// Wait for a child's result.
+    Join {
+        /// The child.
+        run_id: String,
+    },
+}
+
+impl Ask {
+    /// The kind of record the request will make.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Ask::Call { verb: Verb::Read, .. } => Kind::Read,
+            Ask::Call { verb: Verb::Step, .. } => Kind::Step,
+            Ask::Effect { .. } => Kind::Effect,
+            Ask::Transaction(_) => Kind::Transaction,
+            Ask::Sleep { .. } => Kind::Sleep,
+            Ask::Signal { .. } => Kind::Signal,
+            Ask::Send { .. } => Kind::Send,
+            Ask::Publish { .. } => Kind::Publish,
+            Ask::Append { .. } => Kind::Append,
+            Ask::Spawn(_) => Kind::Spawn,
+            Ask::Join { .. } => Kind::Join,
+        }
+    }
+}

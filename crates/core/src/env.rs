@@ -1,0 +1,36 @@
+//! Everything that is not deterministic, behind one trait: time, waiting, tasks, randomness, crashes.
+//!
+//! Invariants: the engine reaches the outside of its own logic only through [`Env`] and the store,
+//! so a simulator that implements both can place a fault at every point and replay it from a seed.
+//! Deliberately absent: sockets and files; those belong to steps.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use crate::time::Timestamp;
+
+/// The engine's world: tokio in production, virtual time in simulation.
+pub trait Env: Send + Sync + 'static {
+    /// Wall time of this node.
+    fn now(&self) -> Timestamp;
+
+    /// Resolves after a while.
+    fn sleep(&self, d: Duration) -> BoxFuture<'static, ()>;
+
+    /// Runs a task beside this one. The name shows in traces of the simulator.
+    fn spawn(&self, name: &'static str, task: BoxFuture<'static, ()>);
+
+    /// Sixty-four random bits.
+    fn random(&self) -> u64;
+
+    /// A place where a test may end the process. A no-op in production.
+    fn crash_point(&self, _name: &'static str) {}
+}
+
+/// A fresh identifier: ordered by time, unique by eighty random bits.
+pub fn new_id(env: &dyn Env) -> String {
+    let ms = env.now().as_millis();
+    let (hi, lo) = (env.random() & 0xffff, env.random());
+    format!("{ms:012x}-{hi:04x}-{lo:016x}")
+}

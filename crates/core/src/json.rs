@@ -1,0 +1,101 @@
+//! Payloads: JSON text with one canonical spelling, so that equal values have equal bytes.
+//!
+//! Invariants: object keys are sorted, numbers survive a round trip, nesting and size are bounded.
+//! Deliberately absent: binary encodings; a payload must be readable in a database shell.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+use crate::limits;
+
+/// Encodes a value as canonical JSON text, refusing what is too large or too deep.
+pub fn encode<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<String> {
+    // Through `Value` on purpose: its maps are sorted, so a HashMap in the input cannot change the bytes.
+    let value = serde_json::to_value(value)
+        .map_err(|e| Error::invalid("SF-0101", format!("{what} cannot be written as JSON: {e}")))?;
+    if depth(&value) > limits::JSON_DEPTH {
+        return Err(Error::invalid(
+            "SF-0102",
+            format!("{what} is nested deeper than {} levels", limits::JSON_DEPTH),
+        ));
+    }
+    let text = value.to_string();
+    if text.len() > limits::PAYLOAD_BYTES {
+        return Err(Error::invalid(
+            "SF-0103",
+            format!(
+                "{what} is {} bytes of JSON; at most {} are kept. Store it elsewhere and pass a reference",
+                text.len(),
+                limits::PAYLOAD_BYTES
+            ),
+        ));
+    }
+    Ok(text)
+}
+
+/// Decodes JSON text into a value of the caller's type.
+pub fn decode<T: DeserializeOwned>(what: &str, text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|e| {
+        Error::invalid(
+            "SF-0104",
+            format!("{what} does not fit {}: {e}", std::any::type_name::<T>()),
+        )
+    })
+}
+
+/// A short digest of a payload, for comparing without keeping it.
+pub fn fingerprint(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
+}
+
+fn depth(value: &Value) -> usize {
+    // An explicit stack: a hostile value must not overflow ours.
+    let mut deepest = 0;
+    let mut stack = vec![(value, 1)];
+    while let Some((value, level)) = stack.pop() {
+        deepest = deepest.max(level);
+        if level > limits::JSON_DEPTH {
+            return level;
+        }
+        match value {
+            Value::Array(items) => stack.extend(items.iter().map(|v| (v, level + 1))),
+            Value::Object(map) => stack.extend(map.values().map(|v| (v, level + 1))),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn equal_maps_have_equal_bytes_whatever_their_order() {
+        let a: HashMap<_, _> = (0..50).map(|i| (format!("k{i}"), i)).collect();
+        let b: HashMap<_, _> = (0..50).rev().map(|i| (format!("k{i}"), i)).collect();
+        assert_eq!(encode("a", &a).unwrap(), encode("b", &b).unwrap());
+    }
+
+    #[test]
+    fn limits_are_checked_at_the_border() {
+        let nest = |n: usize| (1..n).fold(serde_json::json!([]), |v, _| serde_json::json!([v]));
+        assert!(encode("v", &nest(limits::JSON_DEPTH)).is_ok());
+        assert_eq!(encode("v", &nest(limits::JSON_DEPTH + 1)).unwrap_err().code(), "SF-0102");
+        assert!(encode("v", &"x".repeat(limits::PAYLOAD_BYTES - 2)).is_ok());
+        let over = encode("v", &"x".repeat(limits::PAYLOAD_BYTES - 1)).unwrap_err();
+        assert_eq!(over.code(), "SF-0103");
+    }
+
+    #[test]
+    fn large_numbers_survive_a_round_trip() {
+        let text = encode("v", &2222222400243069336933370f64).unwrap();
+        let back: f64 = decode("v", &text).unwrap();
+        assert_eq!(encode("v", &back).unwrap(), text);
+    }
+}

@@ -1,0 +1,68 @@
+//! Keys: the bounded, printable strings that name things and reach primary keys.
+//!
+//! Invariants: a checked key is non-empty, at most [`limits::KEY_BYTES`] long and free of control
+//! characters; keys are compared as bytes on every database, never folded or padded.
+
+use crate::error::{Error, Result};
+use crate::limits;
+
+/// Checks a key before it reaches the store.
+pub fn check(what: &str, key: &str) -> Result<()> {
+    bounded(what, key, limits::KEY_BYTES)
+}
+
+/// Checks a workspace name, which is bounded more tightly because it leads every key.
+pub fn check_workspace(key: &str) -> Result<()> {
+    bounded("workspace", key, limits::WORKSPACE_BYTES)
+}
+
+fn bounded(what: &str, key: &str, most: usize) -> Result<()> {
+    let problem = if key.is_empty() {
+        "is empty".to_owned()
+    } else if key.len() > most {
+        format!("is {} bytes long; at most {most} are allowed", key.len())
+    } else if key.chars().any(char::is_control) {
+        "holds a control character".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Error::invalid("SF-0105", format!("the {what} {problem}")))
+}
+
+/// The last path segment of a function's type name: how plain functions get their durable names.
+///
+/// A closure has no name of its own and is refused: its record would be called after the
+/// function around it, and two closures could not be told apart.
+pub fn function_name<F>(_: &F) -> Result<&'static str> {
+    let path = std::any::type_name::<F>();
+    let plain = path.split('<').next().unwrap_or(path);
+    let name = plain.rsplit("::").next().unwrap_or(plain);
+    if name.contains('{') || name.is_empty() || path.contains("{{closure}}") {
+        return Err(Error::invalid(
+            "SF-0106",
+            format!("{path} is a closure and has no name; pass a function, or give a name"),
+        ));
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_checked_at_the_border() {
+        assert!(check("run id", &"k".repeat(255)).is_ok());
+        assert_eq!(check("run id", &"k".repeat(256)).unwrap_err().code(), "SF-0105");
+        assert_eq!(check("run id", "").unwrap_err().code(), "SF-0105");
+        assert_eq!(check("run id", "a\0b").unwrap_err().code(), "SF-0105");
+        assert!(check("run id", "order:1001 ").is_ok());
+    }
+
+    #[test]
+    fn functions_have_names_and_closures_do_not() {
+        fn charge_card() {}
+        assert_eq!(function_name(&charge_card).unwrap(), "charge_card");
+        assert_eq!(function_name(&|| ()).unwrap_err().code(), "SF-0106");
+    }
+}

@@ -1,0 +1,26 @@
+//! The meaning of Steadfast: what a run is, which moves are legal, what an error says, how code is replayed.
+//!
+//! Invariants: nothing here performs I/O, reads a clock, draws a random number or names an async
+//! runtime; everything of that kind arrives through [`env::Env`] or as a parameter.
+//! Deliberately absent: SQL (see `store`), sockets (see `connectors`), loops (see `runtime-native`).
+
+#[macro_use]
+mod lifecycle;
+
+pub mod driver;
+pub mod env;
+pub mod error;
+pub mod json;
+pub mod key;
+pub mod limits;
+pub mod retry;
+pub mod run;
+pub mod time;
+pub mod workflow;
+
+pub use error::{Error, ErrorClass, Result};
+pub use lifecycle::{IllegalTransition, Transition};
+pub use retry::Retry;
+pub use run::{RunEvent, RunStatus};
+pub use time::Timestamp;
+pub use workflow::Cx;

@@ -1,0 +1,35 @@
+//! Every limit, in one place, each with its reason.
+//!
+//! Invariants: a value beyond a limit is refused with a named error before it reaches SQL, so no
+//! database ever truncates or drops it. Deliberately absent: limits that nothing checks.
+
+/// Longest key (run id, names, partition, deduplication id), in bytes. Three such keys and a
+/// workspace fit MySQL's 3,072-byte index limit.
+pub const KEY_BYTES: usize = 255;
+/// Longest workspace name: it leads every primary key.
+pub const WORKSPACE_BYTES: usize = 64;
+/// Largest payload (input, output, signal, value) in bytes of JSON. MariaDB's default packet is
+/// 16 MiB and a batch carries several payloads; beyond this a reference belongs in the payload.
+pub const PAYLOAD_BYTES: usize = 2 * 1024 * 1024;
+/// Deepest JSON nesting; recursion in readers is bounded by it.
+pub const JSON_DEPTH: usize = 64;
+/// Longest error message kept, in bytes; more is cut at a character border.
+pub const MESSAGE_BYTES: usize = 8 * 1024;
+/// Most steps a run may record: replay loads them all, so beyond this `continue_as_new` is due.
+pub const STEPS_PER_RUN: u64 = 100_000;
+/// Most records in one commit of a run: bounds the statement size on MySQL.
+pub const RECORDS_PER_COMMIT: usize = 256;
+/// Most runs taken by one claim: bounds the time a claim holds its locks.
+pub const CLAIM_BATCH: usize = 256;
+/// Most rows a page of any listing returns.
+pub const PAGE_ROWS: usize = 1000;
+/// Most changes shared by one commit: bounds the latency of the first in the batch.
+pub const COMMIT_BATCH: usize = 512;
+/// Recovery attempts of a run before it is parked as RETRIES_EXCEEDED, unless the workflow says
+/// otherwise.
+pub const RECOVERY_ATTEMPTS: u32 = 100;
+/// Rows removed by one retention batch: keeps the locks short.
+pub const PURGE_BATCH: usize = 500;
+/// Largest offset between a worker's clock and the database's, in milliseconds, before the worker
+/// refuses to claim: leases would be judged wrongly.
+pub const CLOCK_SKEW_MS: u64 = 30_000;

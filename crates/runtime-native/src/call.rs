@@ -1,0 +1,137 @@
+//! Calls under way: a step's body as a task of its own, with its slot, its time limit and its attempts.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::channel::mpsc;
+use futures::future::{AbortHandle, Either, abortable, select};
+use steadfast_core::driver::{Body, CallOptions, Kind, Outcome, SlotRequest, panic_error};
+use steadfast_core::{Error, ErrorClass, Timestamp};
+use steadfast_store::{StoreExt, op};
+
+use crate::hub::Hub;
+
+/// A call that was begun and is not delivered yet.
+pub(crate) struct Call {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) input: Option<String>,
+    pub(crate) body: Arc<Body>,
+    pub(crate) options: CallOptions,
+    /// The attempt under way, or the last one made.
+    pub(crate) attempt: u32,
+    /// Whether the store has an unfinished record of it.
+    pub(crate) recorded: bool,
+    pub(crate) started_at: Timestamp,
+    /// Ends the attempt under way.
+    pub(crate) abort: Option<AbortHandle>,
+}
+
+/// An attempt that came to its end.
+pub(crate) struct Ended {
+    pub(crate) id: u64,
+    pub(crate) outcome: Outcome,
+}
+
+/// One attempt: takes the slot, runs the body within its time, gives the slot back.
+pub(crate) struct Attempt {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) lease: op::Lease,
+    pub(crate) lease_for: Duration,
+    pub(crate) id: u64,
+    pub(crate) body: Arc<Body>,
+    pub(crate) options: CallOptions,
+    pub(crate) ended: mpsc::UnboundedSender<Ended>,
+}
+
+impl Attempt {
+    /// Runs it as a task; the handle ends it early.
+    pub(crate) fn spawn(self) -> AbortHandle {
+        let hub = self.hub.clone();
+        let (task, handle) = abortable(self.run());
+        hub.env.spawn("step", Box::pin(task.map(|_| ())));
+        handle
+    }
+
+    async fn run(self) {
+        if let Some(slot) = &self.options.slot
+            && let Err(error) = self.take_slot(slot).await
+        {
+            return self.end(Err(error));
+        }
+        self.hub.env.crash_point("step.started");
+        let outcome = self.perform().await;
+        self.hub.env.crash_point("step.performed");
+        if self.options.slot.is_some() {
+            let freed = op::FreeSlot { lease: self.lease.clone(), step: self.step() };
+            // If it fails, the slot runs out with its lease.
+            let _ = self.hub.store.ask(freed).await;
+            self.hub.ready.ring();
+        }
+        self.end(outcome);
+    }
+
+    fn step(&self) -> i64 {
+        i64::try_from(self.id).unwrap_or(i64::MAX)
+    }
+
+    fn end(&self, outcome: Outcome) {
+        // The run may have stopped meanwhile; then nobody needs the outcome.
+        let _ = self.ended.unbounded_send(Ended { id: self.id, outcome });
+    }
+
+    async fn perform(&self) -> Outcome {
+        // The body's own construction is user code too.
+        let body = AssertUnwindSafe(async { (self.body)().await }).catch_unwind();
+        let caught = match self.options.timeout {
+            None => body.await,
+            Some(limit) => match select(Box::pin(body), self.hub.env.sleep(limit)).await {
+                Either::Left((caught, _)) => caught,
+                Either::Right(_) => Ok(Err(Error::new(
+                    ErrorClass::Timeout,
+                    "SF-0306",
+                    format!("the step took longer than {limit:?}"),
+                ))),
+            },
+        };
+        caught.unwrap_or_else(|payload| Err(panic_error(payload.as_ref())))
+    }
+
+    /// Waits for a slot of the queue. The wait is in memory: it is short, or the queue is full of work.
+    async fn take_slot(&self, slot: &SlotRequest) -> Result<(), Error> {
+        let mut pause = Duration::from_millis(20);
+        loop {
+            let heard = self.hub.ready.rings();
+            let now = self.hub.now();
+            let take = op::TakeSlot {
+                lease: self.lease.clone(),
+                step: self.step(),
+                queue: slot.queue.clone(),
+                partition: slot.partition.clone(),
+                lease_until: now.after(self.lease_for),
+                now,
+            };
+            match self.hub.store.ask(take).await? {
+                op::SlotTaken::Done => return Ok(()),
+                op::SlotTaken::Full { until } => {
+                    let at_most = until.map_or(pause, |at| now.until(at).min(pause));
+                    let hint = Box::pin(self.hub.ready.after(heard));
+                    select(hint, self.hub.env.sleep(at_most.max(Duration::from_millis(1)))).await;
+                    pause = (pause * 2).min(Duration::from_secs(1));
+                }
+                op::SlotTaken::Fenced => {
+                    return Err(Error::new(ErrorClass::Cancelled, "SF-0307", "the run was lost"));
+                }
+                op::SlotTaken::NoQueue => {
+                    return Err(Error::new(
+                        ErrorClass::NotFound,
+                        "SF-0112",
+                        format!("there is no queue \"{}\"", slot.queue),
+                    ));
+                }
+            }
+        }
+    }
+}

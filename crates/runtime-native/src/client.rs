@@ -1,0 +1,433 @@
+//! The registry-free client: starts, steers and observes runs; executes none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::{Either, select};
+use steadfast_core::driver::{Outcome, Record};
+use steadfast_core::env::{Env, new_id};
+use steadfast_core::{Error, ErrorClass, Result, RunStatus, Timestamp, key, limits};
+use steadfast_store::op::{self, Forked, Signalled, Started};
+use steadfast_store::{OpenStore, StoreExt};
+
+use crate::hub::{Hub, Notice};
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunEnd {
+    /// Its last status.
+    pub status: RunStatus,
+    /// Its value or error.
+    pub outcome: Outcome,
+}
+
+/// A run to be started.
+#[derive(Debug, Clone)]
+pub struct StartSpec {
+    /// The id; generated when none is given.
+    pub run_id: Option<String>,
+    /// The workflow's name.
+    pub workflow: String,
+    /// The input as canonical JSON.
+    pub input: String,
+    /// The queue.
+    pub queue: String,
+    /// The partition, empty for none.
+    pub partition: String,
+    /// Lower goes first.
+    pub priority: i64,
+    /// Unique on the queue while active; empty for none.
+    pub dedupe_id: String,
+    /// The version to pin to; empty for any.
+    pub app_version: String,
+    /// Wait before it may start.
+    pub delay: Duration,
+    /// How long it may run.
+    pub timeout: Option<Duration>,
+    /// When it is stopped at the latest.
+    pub deadline: Option<Timestamp>,
+    /// Recoveries allowed.
+    pub max_attempts: u32,
+}
+
+impl StartSpec {
+    /// A run with defaults.
+    pub fn new(workflow: &str, input: String) -> Self {
+        Self {
+            run_id: None,
+            workflow: workflow.to_owned(),
+            input,
+            queue: op::DEFAULT_QUEUE.to_owned(),
+            partition: String::new(),
+            priority: 0,
+            dedupe_id: String::new(),
+            app_version: String::new(),
+            delay: Duration::ZERO,
+            timeout: None,
+            deadline: None,
+            max_attempts: limits::RECOVERY_ATTEMPTS,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        key::check("workflow name", &self.workflow)?;
+        key::check("queue name", &self.queue)?;
+        if let Some(id) = &self.run_id {
+            key::check("run id", id)?;
+        }
+        let optional = [
+            ("partition key", &self.partition),
+            ("deduplication id", &self.dedupe_id),
+            ("application version", &self.app_version),
+        ];
+        for (what, value) in optional {
+            if !value.is_empty() {
+                key::check(what, value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Submits and observes runs.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) hub: Arc<Hub>,
+}
+
+impl Client {
+    /// A client over a store.
+    pub fn new(env: Arc<dyn Env>, store: OpenStore, workspace: &str) -> Result<Self> {
+        key::check_workspace(workspace)?;
+        Ok(Self { hub: Arc::new(Hub::new(env, store, workspace)) })
+    }
+
+    /// The operation for a spec.
+    pub fn start_op(&self, spec: StartSpec) -> Result<op::Start> {
+        spec.check()?;
+        let now = self.hub.now();
+        let bits = self.hub.env.random();
+        Ok(op::Start {
+            workspace: self.hub.workspace.clone(),
+            run_id: spec.run_id.unwrap_or_else(|| new_id(&*self.hub.env)),
+            workflow: spec.workflow,
+            input: spec.input,
+            queue: spec.queue,
+            partition: spec.partition,
+            priority: spec.priority,
+            dedupe_id: spec.dedupe_id,
+            app_version: spec.app_version,
+            max_attempts: i64::from(spec.max_attempts),
+            ready_at: now.after(spec.delay),
+            timeout: spec.timeout,
+            deadline_at: spec.deadline,
+            parent: String::new(),
+            detached: false,
+            seed: i64::from_be_bytes(bits.to_be_bytes()),
+            claim: None,
+            now,
+        })
+    }
+
+    /// Starts a run; gives its id and whether it is new. The id of an equal earlier start is an
+    /// answer, not an error.
+    pub async fn start(&self, spec: StartSpec) -> Result<(String, bool)> {
+        let op = self.start_op(spec)?;
+        let run_id = op.run_id.clone();
+        let started = self.hub.store.ask(op.clone()).await?;
+        self.started(&op, started).map(|new| (run_id, new.is_some()))
+    }
+
+    /// What a reply to a start means: the lease of a new run, nothing for an existing one, an error.
+    pub fn started(&self, op: &op::Start, reply: Started) -> Result<Option<Option<op::Lease>>> {
+        let conflict = |code: &str, text: String| Err(Error::new(ErrorClass::Conflict, code, text));
+        match reply {
+            Started::New(lease) => {
+                if lease.is_none() {
+                    self.hub.ready.ring();
+                }
+                Ok(Some(lease))
+            }
+            Started::Existing(_) => Ok(None),
+            Started::Conflict(field) => conflict(
+                "SF-0110",
+                format!("run \"{}\" exists with another {field}", op.run_id),
+            ),
+            Started::Duplicate(holder) => conflict(
+                "SF-0111",
+                format!("run \"{holder}\" is active with deduplication id \"{}\"", op.dedupe_id),
+            ),
+            Started::NoQueue => Err(Error::new(
+                ErrorClass::NotFound,
+                "SF-0112",
+                format!("there is no queue \"{}\"; create it before starting runs on it", op.queue),
+            )),
+        }
+    }
+
+    /// Starts a run after a quiet time: each call before that replaces the input and waits anew.
+    pub async fn debounce(
+        &self,
+        spec: StartSpec,
+        key: &str,
+        quiet: Duration,
+        max_wait: Option<Duration>,
+    ) -> Result<String> {
+        key::check("debounce key", key)?;
+        let spec = StartSpec { dedupe_id: key.to_owned(), delay: quiet, ..spec };
+        let start = self.start_op(spec)?;
+        let reply = self.hub.store.ask(op::Debounce { start: start.clone(), max_wait }).await?;
+        let again = match reply {
+            op::Debounced::New => Started::New(None),
+            op::Debounced::Replaced(run_id) => return Ok(run_id),
+            op::Debounced::Busy(run_id) => Started::Duplicate(run_id),
+            op::Debounced::Conflict(field) => Started::Conflict(field),
+            op::Debounced::NoQueue => Started::NoQueue,
+        };
+        self.started(&start, again).map(|_| start.run_id)
+    }
+
+    /// One run.
+    pub async fn get(&self, run_id: &str) -> Result<op::RunRow> {
+        self.find(run_id).await?.ok_or_else(|| no_run(run_id))
+    }
+
+    /// One run, if there is one.
+    pub async fn find(&self, run_id: &str) -> Result<Option<op::RunRow>> {
+        let at = op::GetRun { workspace: self.hub.workspace.clone(), run_id: run_id.to_owned() };
+        Ok(self.hub.store.ask(at).await?.0.map(|run| *run))
+    }
+
+    /// Runs by filter, newest first.
+    pub async fn list(
+        &self,
+        filter: op::RunFilter,
+        after: Option<(Timestamp, String)>,
+        limit: usize,
+    ) -> Result<op::RunPage> {
+        let workspace = self.hub.workspace.clone();
+        Ok(self.hub.store.ask(op::ListRuns { workspace, filter, after, limit }).await?)
+    }
+
+    /// Records of a run, in call order.
+    pub async fn steps(&self, run_id: &str, from: i64, limit: usize) -> Result<Vec<Record>> {
+        let (workspace, run_id) = (self.hub.workspace.clone(), run_id.to_owned());
+        Ok(self.hub.store.ask(op::ListSteps { workspace, run_id, from, limit }).await?.0)
+    }
+
+    /// Waits for a run's end. The end is pushed when this process brings it about; otherwise the
+    /// store is asked, sooner when it hints at a change.
+    pub async fn wait(&self, run_id: &str) -> Result<RunEnd> {
+        self.wait_from(run_id, true).await
+    }
+
+    pub(crate) async fn wait_from(&self, run_id: &str, mut look: bool) -> Result<RunEnd> {
+        let mut told = self.hub.watch(run_id);
+        let mut pause = Duration::from_millis(20);
+        loop {
+            if look && let Some(end) = RunEnd::of(&self.get(run_id).await?) {
+                drop(told);
+                self.hub.unwatch(run_id);
+                return Ok(end);
+            }
+            look = true;
+            let hint = select(self.hub.store.changed(), self.hub.env.sleep(pause)).map(|_| ());
+            match select(told, Box::pin(hint)).await {
+                Either::Left((Ok(end), _)) => return Ok(end),
+                // The worker of this process gave the run up without ending it.
+                Either::Left((Err(_), _)) => told = self.hub.watch(run_id),
+                Either::Right((_, still)) => told = still,
+            }
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+
+    /// Sends a signal; one with an id that was accepted before changes nothing.
+    pub async fn signal(
+        &self,
+        run_id: &str,
+        name: &str,
+        payload: String,
+        signal_id: Option<&str>,
+    ) -> Result<()> {
+        key::check("signal name", name)?;
+        let signal_id = match signal_id {
+            Some(id) => id.to_owned(),
+            None => new_id(&*self.hub.env),
+        };
+        key::check("signal id", &signal_id)?;
+        let signal = op::Signal {
+            workspace: self.hub.workspace.clone(),
+            run_id: run_id.to_owned(),
+            name: name.to_owned(),
+            signal_id,
+            payload,
+            now: self.hub.now(),
+        };
+        match self.hub.store.ask(signal).await? {
+            Signalled::Accepted | Signalled::Duplicate => {
+                self.hub.arrived(run_id);
+                Ok(())
+            }
+            Signalled::Over => Err(Error::new(
+                ErrorClass::Conflict,
+                "SF-0113",
+                format!("run \"{run_id}\" is over and takes no signals"),
+            )),
+            Signalled::NotFound => Err(no_run(run_id)),
+        }
+    }
+
+    /// Cancels a run and its attached children. An error says that it had ended before.
+    pub async fn cancel(&self, run_id: &str, reason: &str) -> Result<()> {
+        let text = if reason.is_empty() { "the run was cancelled" } else { reason };
+        let reason = Error::new(ErrorClass::Cancelled, "SF-0305", text);
+        self.stop(run_id, reason).await
+    }
+
+    pub(crate) async fn stop(&self, run_id: &str, reason: Error) -> Result<()> {
+        let cancel = op::Cancel {
+            workspace: self.hub.workspace.clone(),
+            run_id: run_id.to_owned(),
+            reason: reason.clone(),
+            now: self.hub.now(),
+        };
+        match self.hub.store.ask(cancel).await? {
+            op::Cancelled::Done(others) => {
+                let end = RunEnd { status: RunStatus::Cancelled, outcome: Err(reason) };
+                for id in others.iter().map(String::as_str).chain([run_id]) {
+                    self.hub.notify(id, Notice::Lost);
+                    self.hub.ended(id, &end);
+                }
+                self.hub.ready.ring();
+                Ok(())
+            }
+            op::Cancelled::AlreadyOver(status) => Err(Error::new(
+                ErrorClass::Conflict,
+                "SF-0114",
+                format!("run \"{run_id}\" has ended before as {status}"),
+            )),
+            op::Cancelled::NotFound => Err(no_run(run_id)),
+        }
+    }
+
+    /// Puts a cancelled or exhausted run back on its queue.
+    pub async fn resume(&self, run_id: &str) -> Result<()> {
+        let (workspace, now) = (self.hub.workspace.clone(), self.hub.now());
+        let reply = self.hub.store.ask(op::Resume { workspace, run_id: run_id.to_owned(), now });
+        match reply.await? {
+            op::Resumed::Done => {
+                self.hub.ready.ring();
+                Ok(())
+            }
+            op::Resumed::NotStopped(status) => Err(Error::new(
+                ErrorClass::Conflict,
+                "SF-0115",
+                format!("run \"{run_id}\" is {status}; only a cancelled or exhausted run is resumed"),
+            )),
+            op::Resumed::NotFound => Err(no_run(run_id)),
+        }
+    }
+
+    /// Makes a new run from the steps of another before `from_step`.
+    pub async fn fork(&self, mut fork: op::Fork) -> Result<String> {
+        if fork.run_id.is_empty() {
+            fork.run_id = new_id(&*self.hub.env);
+        }
+        key::check("run id", &fork.run_id)?;
+        fork.workspace.clone_from(&self.hub.workspace);
+        fork.now = self.hub.now();
+        let run_id = fork.run_id.clone();
+        match self.hub.store.ask(fork.clone()).await? {
+            Forked::Done | Forked::Taken { same: true } => {
+                self.hub.ready.ring();
+                Ok(run_id)
+            }
+            Forked::Taken { same: false } => Err(Error::new(
+                ErrorClass::Conflict,
+                "SF-0110",
+                format!("run \"{run_id}\" exists and is not a fork of \"{}\"", fork.source),
+            )),
+            Forked::NoSuchStep(step) => Err(Error::invalid(
+                "SF-0116",
+                format!("step {step} of run \"{}\" is not copied and cannot be patched", fork.source),
+            )),
+            Forked::NotFound => Err(no_run(&fork.source)),
+        }
+    }
+
+    /// A published value as JSON, if it is there.
+    pub async fn value(&self, run_id: &str, key: &str) -> Result<Option<String>> {
+        let (workspace, run_id) = (self.hub.workspace.clone(), run_id.to_owned());
+        let at = op::GetValue { workspace, run_id, key: key.to_owned() };
+        Ok(self.hub.store.ask(at).await?.0)
+    }
+
+    /// Items of a stream from a position on.
+    pub async fn stream(&self, run_id: &str, stream: &str, from: i64) -> Result<op::StreamPage> {
+        let at = op::ReadStream {
+            workspace: self.hub.workspace.clone(),
+            run_id: run_id.to_owned(),
+            stream: stream.to_owned(),
+            from,
+            limit: limits::PAGE_ROWS,
+        };
+        Ok(self.hub.store.ask(at).await?)
+    }
+
+    /// Waits a little, or until the store or this process hints at a change.
+    pub async fn pause(&self, at_most: Duration) {
+        let heard = self.hub.ready.rings();
+        let hint = select(self.hub.store.changed(), Box::pin(self.hub.ready.after(heard)));
+        select(hint, self.hub.env.sleep(at_most)).await;
+    }
+
+    /// The store's time, as far as this process knows it.
+    pub fn now(&self) -> Timestamp {
+        self.hub.now()
+    }
+
+    /// Creates or changes a queue.
+    pub async fn put_queue(&self, queue: op::QueueRow) -> Result<bool> {
+        key::check("queue name", &queue.name)?;
+        let positive = [queue.concurrency, queue.worker_concurrency, queue.rate.map(|(n, _)| n)];
+        if positive.into_iter().flatten().any(|n| n < 1) {
+            return Err(Error::invalid(
+                "SF-0117",
+                format!("limits of queue \"{}\" are at least 1; pause it to stop it", queue.name),
+            ));
+        }
+        if queue.rate.is_some_and(|(_, period)| period.is_zero()) {
+            return Err(Error::invalid("SF-0117", "a rate needs a period above zero"));
+        }
+        let (workspace, now) = (self.hub.workspace.clone(), self.hub.now());
+        let put = self.hub.store.ask(op::PutQueue { workspace, queue, now }).await?;
+        self.hub.ready.ring();
+        Ok(put.created)
+    }
+
+    /// Every queue.
+    pub async fn queues(&self) -> Result<Vec<op::QueueRow>> {
+        let workspace = self.hub.workspace.clone();
+        Ok(self.hub.store.ask(op::ListQueues { workspace }).await?.0)
+    }
+
+    /// Removes runs that ended before a moment; gives how many.
+    pub async fn purge(&self, before: Timestamp) -> Result<u64> {
+        let mut removed = 0;
+        loop {
+            let workspace = self.hub.workspace.clone();
+            let batch = op::Purge { workspace, before, limit: limits::PURGE_BATCH };
+            let op::Purged(n) = self.hub.store.ask(batch).await?;
+            removed += n;
+            if n == 0 {
+                return Ok(removed);
+            }
+        }
+    }
+}
+
+fn no_run(run_id: &str) -> Error {
+    Error::new(ErrorClass::NotFound, "SF-0109", format!("there is no run \"{run_id}\""))
+}

@@ -1,0 +1,40 @@
+//! A worker's settings, with the defaults that suit a small deployment.
+
+use std::time::Duration;
+
+/// How a worker behaves.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The workspace it serves.
+    pub workspace: String,
+    /// Its name, stable across restarts: a restarted worker takes its earlier runs over at once
+    /// instead of waiting for their leases. Empty for a worker that has none.
+    pub name: String,
+    /// The application's version: it runs what is pinned to it, or to none.
+    pub app_version: String,
+    /// How long a run stays with a worker that no longer reports.
+    pub lease: Duration,
+    /// Most runs in memory at once.
+    pub max_runs: usize,
+    /// The shortest and longest time between two polls of a queue.
+    pub poll: (Duration, Duration),
+    /// A wait shorter than this stays in memory; a longer one is suspended.
+    pub linger: Duration,
+    /// How long a shutdown waits for steps under way.
+    pub drain: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            workspace: "default".to_owned(),
+            name: String::new(),
+            app_version: String::new(),
+            lease: Duration::from_secs(15),
+            max_runs: 1000,
+            poll: (Duration::from_millis(100), Duration::from_secs(5)),
+            linger: Duration::from_millis(50),
+            drain: Duration::from_secs(10),
+        }
+    }
+}

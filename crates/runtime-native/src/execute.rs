@@ -1,0 +1,412 @@
+//! One execution of a run: turns of the driver, and the commits between them.
+//!
+//! Invariants: before a step or effect starts, every earlier record is durable; before the run is
+//! suspended or finished, every record is part of that commit; exactly one outcome is delivered between
+//! two turns; a fenced write ends the execution without a trace.
+//! Deliberately absent: retries of store calls (the store has patience) and any memory of the run
+//! beyond this execution.
+
+mod begin;
+mod commit;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::channel::mpsc;
+use futures::future::{Either, select};
+use steadfast_core::driver::{Driver, Kind, Outcome, Record, RecordState, RunMeta, Turn};
+use steadfast_core::{Error, ErrorClass, Timestamp};
+use steadfast_store::op::{self, Entry, With};
+use steadfast_store::{StoreExt, op::PendingSignal};
+
+use crate::call::{Call, Ended};
+use crate::config::Config;
+use crate::hub::{Hub, Notice};
+use crate::registry::Registry;
+use crate::waits::Wait;
+
+/// Why an execution is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// The run ended.
+    Finished,
+    /// The run was suspended or given back.
+    Parked,
+    /// The run is somebody else's, or the store failed for good.
+    Stopped,
+}
+
+/// The execution ends here, for this reason.
+type Step<T = ()> = Result<T, Exit>;
+
+/// Everything an execution needs to begin.
+pub(crate) struct Launch {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) run: op::RunRow,
+    pub(crate) lease_until: Arc<AtomicI64>,
+    pub(crate) notices: mpsc::UnboundedReceiver<Notice>,
+}
+
+pub(crate) struct Execution {
+    hub: Arc<Hub>,
+    config: Arc<Config>,
+    registry: Arc<Registry>,
+    run: op::RunRow,
+    lease: op::Lease,
+    lease_until: Arc<AtomicI64>,
+    notices: mpsc::UnboundedReceiver<Notice>,
+    driver: Driver,
+    /// Records that are not durable yet.
+    pending: Vec<Entry>,
+    /// Whether one of them should become durable before the run waits.
+    urgent: bool,
+    calls: BTreeMap<u64, Call>,
+    running: BTreeSet<u64>,
+    ended: mpsc::UnboundedReceiver<Ended>,
+    end: mpsc::UnboundedSender<Ended>,
+    waits: BTreeMap<u64, Wait>,
+    signals: Vec<PendingSignal>,
+    inbox: i64,
+    /// Children known to be over.
+    over: BTreeMap<String, op::RunRow>,
+    /// Children started by this very execution: their end will be announced.
+    spawned: BTreeSet<String>,
+    look: bool,
+    draining: bool,
+}
+
+impl Execution {
+    /// Loads what the run has and prepares its code. `None` when the run is not ours to execute.
+    pub(crate) async fn prepare(launch: Launch) -> Option<Self> {
+        let Launch { hub, registry, config, run, lease_until, notices } = launch;
+        // A first claim has nothing to load, unless a fork copied steps or a signal came early.
+        let fresh = run.epoch == 1 && run.forked_from.is_empty() && run.inbox == 0;
+        let mut loaded =
+            op::Loaded { steps: Vec::new(), signals: Vec::new(), inbox: 0, over: Vec::new() };
+        if !fresh {
+            let load = op::Load {
+                workspace: hub.workspace.clone(),
+                run_id: run.run_id.clone(),
+                steps: true,
+                children: Vec::new(),
+            };
+            loaded = hub.store.ask(load).await.ok()?;
+        }
+        let lease = hub.lease(&run);
+        let driver = driver(&hub, &registry, &run, loaded.steps)?;
+        let (end, ended) = mpsc::unbounded();
+        Some(Self {
+            hub,
+            config,
+            registry,
+            lease,
+            lease_until,
+            notices,
+            driver,
+            pending: Vec::new(),
+            urgent: false,
+            calls: BTreeMap::new(),
+            running: BTreeSet::new(),
+            ended,
+            end,
+            waits: BTreeMap::new(),
+            signals: loaded.signals,
+            inbox: loaded.inbox,
+            over: BTreeMap::new(),
+            spawned: BTreeSet::new(),
+            look: false,
+            draining: false,
+            run,
+        })
+    }
+
+    /// Runs until the end, a suspension, or the loss of the lease.
+    pub(crate) async fn run(mut self) -> Exit {
+        let exit = loop {
+            if let Err(exit) = self.turn().await {
+                break exit;
+            }
+        };
+        for call in self.calls.values_mut() {
+            if exit == Exit::Finished && let Some(abort) = call.abort.take() {
+                // What the code no longer waits for is not carried on with.
+                abort.abort();
+            }
+        }
+        exit
+    }
+
+    /// One turn of the code, and the one outcome it needs next.
+    async fn turn(&mut self) -> Step {
+        match self.driver.turn() {
+            Turn::Done(outcome) => {
+                self.take_rides();
+                return Err(self.finish(outcome).await);
+            }
+            Turn::ContinueAsNew(input) => {
+                self.take_rides();
+                return self.renew(input).await;
+            }
+            Turn::Ask { start, dropped } => {
+                self.take_rides();
+                dropped.iter().for_each(|id| self.forget(*id));
+                let mut delivered = false;
+                for request in start {
+                    delivered |= self.begin(request).await?;
+                }
+                if delivered {
+                    return Ok(());
+                }
+            }
+        }
+        self.next_outcome().await
+    }
+
+    /// Waits until there is an outcome, and delivers it. May suspend the run instead.
+    async fn next_outcome(&mut self) -> Step {
+        loop {
+            if self.deliver_ready() {
+                return Ok(());
+            }
+            if self.look {
+                self.look_again().await?;
+                continue;
+            }
+            self.check_deadline().await?;
+            self.begin_due_retries().await?;
+            if self.running.is_empty() {
+                self.rest().await?;
+                if self.look {
+                    continue;
+                }
+            } else if self.urgent {
+                self.flush().await?;
+                continue;
+            }
+            if self.hear().await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Nothing runs: comes to rest, unless the next thing is due in a moment.
+    async fn rest(&mut self) -> Step {
+        if self.draining {
+            return self.release().await;
+        }
+        let soon = self.hub.now().after(self.config.linger);
+        if self.next_moment() > soon {
+            return self.suspend().await;
+        }
+        if self.urgent {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the first thing to happen; true when that delivered an outcome.
+    async fn hear(&mut self) -> Step<bool> {
+        let hub = self.hub.clone();
+        // With a step under way, what arrives in other processes is found by looking now and then.
+        let glance = match self.waits.values().any(|w| !matches!(w, Wait::Retry { .. })) {
+            true => hub.now().after(Duration::from_secs(1)),
+            false => Timestamp::NEVER,
+        };
+        let moment = Box::pin(hub.sleep_until(self.next_moment().min(glance)));
+        match select(select(self.ended.next(), self.notices.next()), moment).await {
+            Either::Left((Either::Left((Some(ended), _)), _)) => return Ok(self.attempt_ended(ended)),
+            Either::Left((Either::Right((Some(notice), _)), _)) => match notice {
+                Notice::Arrived => self.look = true,
+                Notice::Drain => self.draining = true,
+                Notice::Lost => return Err(Exit::Stopped),
+            },
+            // The hub dropped our entry: another execution of the run has taken it.
+            Either::Left(_) => return Err(Exit::Stopped),
+            Either::Right(_) => {
+                let listens = |w: &Wait| matches!(w, Wait::Signal { .. } | Wait::Child { .. });
+                self.look |= self.waits.values().any(listens) && self.hub.now() >= glance;
+            }
+        }
+        Ok(false)
+    }
+
+    /// The next moment at which something happens by itself.
+    fn next_moment(&self) -> Timestamp {
+        let waits = self.waits.values().map(Wait::until).min().unwrap_or(Timestamp::NEVER);
+        waits.min(self.run.deadline_at.unwrap_or(Timestamp::NEVER))
+    }
+
+    /// Delivers the first wait that is over, if any.
+    fn deliver_ready(&mut self) -> bool {
+        let now = self.hub.now();
+        let ready = self.waits.iter().find_map(|(id, wait)| {
+            let outcome = match wait {
+                Wait::Retry { .. } => return None,
+                Wait::Sleep { until } => (*until <= now).then(|| (Ok("null".to_owned()), None)),
+                Wait::Signal { name, until } => {
+                    let signal = self.signals.iter().find(|signal| signal.name == *name);
+                    let taken =
+                        signal.map(|s| (Ok(format!("[{}]", s.payload)), Some(With::Consume(s.seq))));
+                    taken.or_else(|| (*until <= now).then(|| (Ok("null".to_owned()), None)))
+                }
+                Wait::Child { run_id } => self.over.get(run_id).map(|run| (child_outcome(run), None)),
+            };
+            outcome.map(|(outcome, with)| (*id, outcome, with))
+        });
+        let Some((id, outcome, with)) = ready else { return false };
+        let wait = self.waits.remove(&id).expect("invariant: just found");
+        let (name, kind) = match wait {
+            Wait::Sleep { .. } => ("sleep".to_owned(), Kind::Sleep),
+            Wait::Signal { name, .. } => (name, Kind::Signal),
+            Wait::Child { .. } => ("join".to_owned(), Kind::Join),
+            Wait::Retry { .. } => unreachable!("invariant: retries are not delivered"),
+        };
+        if let Some(With::Consume(seq)) = &with {
+            let seq = *seq;
+            self.signals.retain(|signal| signal.seq != seq);
+        }
+        self.deliver(id, &name, kind, outcome, with);
+        true
+    }
+
+    /// Gives the code an outcome that is final, and keeps its record for the next commit.
+    fn deliver(&mut self, id: u64, name: &str, kind: Kind, outcome: Outcome, with: Option<With>) {
+        let now = self.hub.now();
+        let seq = self.driver.deliver(id, outcome.clone(), now);
+        let mut record = Record::done(id, seq, name, kind, outcome);
+        (record.started_at, record.completed_at) = (now, now);
+        self.pending.push(Entry { record, replaces: false, with });
+    }
+
+    /// An attempt of a call ended: delivers its outcome, or arranges the next attempt.
+    fn attempt_ended(&mut self, ended: Ended) -> bool {
+        let now = self.hub.now();
+        self.running.remove(&ended.id);
+        let Some(call) = self.calls.get_mut(&ended.id) else { return false };
+        call.abort = None;
+        let mut record = Record::done(ended.id, 0, &call.name, call.kind, ended.outcome);
+        record.input.clone_from(&call.input);
+        record.attempt = call.attempt;
+        (record.started_at, record.completed_at) = (call.started_at, now);
+        let replaces = call.recorded;
+        let wait = match &record.outcome {
+            Err(error) => call.options.retry.wait_after(call.attempt, error),
+            Ok(_) => None,
+        };
+        if let Some(wait) = wait {
+            record.state = RecordState::Retrying;
+            record.next_at = now.after(wait);
+            call.recorded = true;
+            let (name, attempt) = (call.name.clone(), call.attempt);
+            self.waits.insert(ended.id, Wait::Retry { name, attempt, until: record.next_at });
+            self.urgent = true;
+            self.pending.push(Entry { record, replaces, with: None });
+            return false;
+        }
+        self.urgent |= call.kind != Kind::Read;
+        self.calls.remove(&ended.id);
+        record.seq = self.driver.deliver(ended.id, record.outcome.clone(), now);
+        self.pending.push(Entry { record, replaces, with: None });
+        true
+    }
+
+    /// The code no longer waits for a request.
+    fn forget(&mut self, id: u64) {
+        self.waits.remove(&id);
+        self.running.remove(&id);
+        if let Some(abort) = self.calls.remove(&id).and_then(|call| call.abort) {
+            abort.abort();
+        }
+    }
+
+    fn take_rides(&mut self) {
+        let rides = self.driver.take_rides().into_iter();
+        self.pending.extend(rides.map(|record| Entry { record, replaces: false, with: None }));
+    }
+
+    /// Reads what has arrived.
+    async fn look_again(&mut self) -> Step {
+        let children = self.waits.values().filter_map(|wait| match wait {
+            Wait::Child { run_id } => Some(run_id.clone()),
+            Wait::Sleep { .. } | Wait::Signal { .. } | Wait::Retry { .. } => None,
+        });
+        let load = op::Load {
+            workspace: self.hub.workspace.clone(),
+            run_id: self.run.run_id.clone(),
+            steps: false,
+            children: children.collect(),
+        };
+        let loaded = self.hub.store.ask(load).await.map_err(stopped)?;
+        let consumed: Vec<i64> = self.pending.iter().filter_map(consumed).collect();
+        self.signals = loaded.signals;
+        self.signals.retain(|signal| !consumed.contains(&signal.seq));
+        self.inbox = loaded.inbox;
+        self.over = loaded.over.into_iter().map(|run| (run.run_id.clone(), run)).collect();
+        self.look = false;
+        Ok(())
+    }
+
+    async fn check_deadline(&mut self) -> Step {
+        let Some(deadline) = self.run.deadline_at.filter(|at| *at <= self.hub.now()) else {
+            return Ok(());
+        };
+        let reason = Error::new(
+            ErrorClass::Timeout,
+            "SF-0304",
+            format!("the run did not end before its deadline {deadline}"),
+        );
+        let client = crate::Client { hub: self.hub.clone() };
+        // If it cannot be stopped, it ended otherwise.
+        let _ = client.stop(&self.run.run_id, reason).await;
+        Err(Exit::Stopped)
+    }
+
+    /// Whether the lease lasts long enough to begin something that leaves the process.
+    fn lease_lasts(&self) -> bool {
+        let until = Timestamp::from_micros(self.lease_until.load(Ordering::Acquire));
+        self.hub.now().after(self.config.lease / 10) < until
+    }
+}
+
+/// A driver for the run's code, or `None` if this worker has no such workflow.
+fn driver(
+    hub: &Hub,
+    registry: &Registry,
+    run: &op::RunRow,
+    history: Vec<Record>,
+) -> Option<Driver> {
+    let registered = registry.get(&run.workflow)?;
+    let meta = RunMeta {
+        workspace: hub.workspace.clone(),
+        run_id: run.run_id.clone(),
+        workflow: run.workflow.clone(),
+        generation: u32::try_from(run.generation).unwrap_or(u32::MAX),
+        seed: u64::from_be_bytes(run.seed.to_be_bytes()),
+        started_at: run.started_at.unwrap_or(run.created_at),
+    };
+    let (code, input) = (registered.code.clone(), run.input.clone());
+    let state = Arc::new(registry.state.clone());
+    Some(Driver::new(meta, history, state, move |cx| code(cx, input)))
+}
+
+fn child_outcome(run: &op::RunRow) -> Outcome {
+    let end = crate::client::RunEnd::of(run).expect("invariant: the child is over");
+    end.outcome
+}
+
+fn consumed(entry: &Entry) -> Option<i64> {
+    match entry.with {
+        Some(With::Consume(seq)) => Some(seq),
+        _ => None,
+    }
+}
+
+fn stopped(error: steadfast_store::Error) -> Exit {
+    tracing::error!(%error, "a run is given up by this worker");
+    Exit::Stopped
+}

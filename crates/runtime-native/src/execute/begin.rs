@@ -1,0 +1,291 @@
+//! Beginning what the code asks for.
+
+use std::sync::Arc;
+
+use steadfast_core::driver::{
+    Ask, Body, CallOptions, ChildStart, EffectClass, Kind, Record, RecordState, Request, Verb,
+};
+use steadfast_core::{Error, ErrorClass};
+use steadfast_store::op::{self, Entry, With};
+
+use super::{Execution, Exit, Step};
+use crate::call::{Attempt, Call};
+use crate::waits::Wait;
+
+impl Execution {
+    /// Begins one request; true when its outcome was delivered at once.
+    pub(super) async fn begin(&mut self, request: Request) -> Step<bool> {
+        let Request { id, name, input, ask } = request;
+        let kind = ask.kind();
+        match ask {
+            Ask::Call { verb, body, options } => {
+                let call = self.call(name, kind, input, body, options);
+                self.begin_call(id, verb, call).await?;
+            }
+            Ask::Effect { class, key: _, body, options } => {
+                let call = self.call(name, kind, input, body, options);
+                return self.begin_effect(id, class, call).await;
+            }
+            Ask::Transaction(work) => return self.transact(id, &name, work).await,
+            Ask::Sleep { until } => {
+                self.waits.insert(id, Wait::Sleep { until });
+            }
+            Ask::Signal { until } => {
+                self.waits.insert(id, Wait::Signal { name, until });
+            }
+            Ask::Join { run_id } => {
+                self.look |= !self.spawned.contains(&run_id);
+                self.waits.insert(id, Wait::Child { run_id });
+            }
+            Ask::Publish { key, value } => {
+                self.deliver_with(id, &name, kind, With::Publish { key, value });
+                return Ok(true);
+            }
+            Ask::Append { stream, item } => {
+                self.deliver_with(id, &name, kind, With::Append { stream, item });
+                return Ok(true);
+            }
+            Ask::Send { to, signal, payload } => {
+                let sent = self.signal(id, to, signal, payload);
+                self.commit_with(id, &name, kind, With::Send(sent), "null".to_owned()).await?;
+                return Ok(true);
+            }
+            Ask::Spawn(child) => {
+                let run_id = child.run_id.clone();
+                self.spawned.insert(run_id.clone());
+                let value = serde_json::Value::from(run_id.as_str()).to_string();
+                let start = Box::new(self.child(child));
+                self.commit_with(id, &name, kind, With::Spawn(start), value).await?;
+                self.hub.ready.ring();
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn call(
+        &self,
+        name: String,
+        kind: Kind,
+        input: Option<String>,
+        body: Body,
+        options: CallOptions,
+    ) -> Call {
+        Call {
+            name,
+            kind,
+            input,
+            body: Arc::new(body),
+            options,
+            attempt: 1,
+            recorded: false,
+            started_at: self.hub.now(),
+            abort: None,
+        }
+    }
+
+    async fn begin_call(&mut self, id: u64, verb: Verb, mut call: Call) -> Step {
+        if let Some(known) = self.driver.unfinished(id) {
+            call.recorded = true;
+            call.attempt = known.attempt;
+            call.started_at = known.started_at;
+            let (name, attempt, until) = (call.name.clone(), call.attempt, known.next_at);
+            self.calls.insert(id, call);
+            self.waits.insert(id, Wait::Retry { name, attempt, until });
+            return Ok(());
+        }
+        if verb == Verb::Step {
+            self.before_leaving().await?;
+        }
+        self.attempt(id, call);
+        Ok(())
+    }
+
+    /// Attempts whose time has come.
+    pub(super) async fn begin_due_retries(&mut self) -> Step {
+        let now = self.hub.now();
+        let due: Vec<u64> = self
+            .waits
+            .iter()
+            .filter(|(_, wait)| matches!(wait, Wait::Retry { until, .. } if *until <= now))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            self.before_leaving().await?;
+            self.waits.remove(&id);
+            if let Some(mut call) = self.calls.remove(&id) {
+                call.attempt += 1;
+                self.attempt(id, call);
+            }
+        }
+        Ok(())
+    }
+
+    /// An effect is recorded as begun before it is performed. Found begun, its class decides.
+    async fn begin_effect(&mut self, id: u64, class: EffectClass, mut call: Call) -> Step<bool> {
+        if let Some(known) = self.driver.unfinished(id) {
+            if known.state == RecordState::Retrying {
+                self.begin_call(id, Verb::Step, call).await?;
+                return Ok(false);
+            }
+            call.recorded = true;
+            call.started_at = known.started_at;
+            if class == EffectClass::AtMostOnce {
+                self.calls.insert(id, call);
+                let unknown = Error::new(
+                    ErrorClass::Application,
+                    "SF-0301",
+                    "a crash left it open whether the effect was performed; it is not repeated",
+                );
+                let outcome = Err(unknown.permanent());
+                return Ok(self.attempt_ended(crate::call::Ended { id, outcome }));
+            }
+        } else {
+            let mut begun =
+                Record::done(id, 0, &call.name, call.kind, Ok("null".to_owned()));
+            begun.state = RecordState::Executing;
+            begun.input.clone_from(&call.input);
+            begun.started_at = call.started_at;
+            self.pending.push(Entry { record: begun, replaces: false, with: None });
+            call.recorded = true;
+        }
+        self.before_leaving().await?;
+        self.attempt(id, call);
+        Ok(false)
+    }
+
+    /// What must be true before something leaves the process: every record is durable, and the lease
+    /// is still ours for a while.
+    async fn before_leaving(&mut self) -> Step {
+        self.flush().await?;
+        if self.draining {
+            // Comes back when another worker claims the run.
+            return self.release().await;
+        }
+        if !self.lease_lasts() {
+            return Err(Exit::Stopped);
+        }
+        Ok(())
+    }
+
+    fn attempt(&mut self, id: u64, mut call: Call) {
+        let attempt = Attempt {
+            hub: self.hub.clone(),
+            lease: self.lease.clone(),
+            lease_for: self.config.lease,
+            id,
+            body: call.body.clone(),
+            options: call.options.clone(),
+            ended: self.end.clone(),
+        };
+        call.abort = Some(attempt.spawn());
+        self.running.insert(id);
+        self.calls.insert(id, call);
+    }
+
+    /// Runs the caller's SQL and records it in one commit.
+    async fn transact(
+        &mut self,
+        id: u64,
+        name: &str,
+        work: Box<dyn std::any::Any + Send + Sync>,
+    ) -> Step<bool> {
+        self.before_leaving().await?;
+        let now = self.hub.now();
+        // The delivery number is needed before the outcome is known: nothing else is delivered between.
+        let mut record = Record::done(id, self.driver.next_seq(), name, Kind::Transaction, Ok("null".into()));
+        (record.started_at, record.completed_at) = (now, now);
+        let entries = vec![Entry { record, replaces: false, with: None }];
+        let records = op::Record { lease: self.lease.clone(), entries, now };
+        let (written, outcome) =
+            self.hub.store.transact(records, work).await.map_err(super::stopped)?;
+        match written {
+            op::Written::Done => {
+                self.driver.deliver(id, outcome, now);
+                Ok(true)
+            }
+            op::Written::Fenced | op::Written::Refused(_) => Err(Exit::Stopped),
+        }
+    }
+
+    fn deliver_with(&mut self, id: u64, name: &str, kind: Kind, with: With) {
+        self.urgent = true;
+        self.deliver(id, name, kind, Ok("null".to_owned()), Some(with));
+    }
+
+    /// Commits something that may be refused, and delivers what came of it.
+    async fn commit_with(
+        &mut self,
+        id: u64,
+        name: &str,
+        kind: Kind,
+        with: With,
+        value: String,
+    ) -> Step {
+        self.flush().await?;
+        let now = self.hub.now();
+        let mut record = Record::done(id, self.driver.next_seq(), name, kind, Ok(value));
+        (record.started_at, record.completed_at) = (now, now);
+        let told = match &with {
+            With::Send(signal) => Some(signal.run_id.clone()),
+            With::Spawn(start) => {
+                record.child = Some(start.run_id.clone());
+                None
+            }
+            With::Consume(_) | With::Publish { .. } | With::Append { .. } => None,
+        };
+        let mut entry = Entry { record, replaces: false, with: Some(with) };
+        if let Some(refusal) = self.record(vec![entry.clone()]).await? {
+            entry.with = None;
+            entry.record.outcome = Err(Error::new(ErrorClass::Conflict, "SF-0303", refusal));
+            self.record(vec![entry.clone()]).await?;
+        }
+        self.driver.deliver(id, entry.record.outcome, now);
+        if let Some(run_id) = told {
+            self.hub.arrived(&run_id);
+        }
+        Ok(())
+    }
+
+    fn signal(&self, id: u64, to: String, name: String, payload: String) -> op::Signal {
+        op::Signal {
+            workspace: self.hub.workspace.clone(),
+            run_id: to,
+            name,
+            // Derived from the sender's step, so that it is sent once; hashed, because ids may be long.
+            signal_id: steadfast_core::json::fingerprint(&format!(
+                "{}\n{}\n{id}",
+                self.run.run_id, self.run.generation
+            )),
+            payload,
+            now: self.hub.now(),
+        }
+    }
+
+    fn child(&self, child: ChildStart) -> op::Start {
+        let now = self.hub.now();
+        let registered = self.registry.get(&child.workflow);
+        op::Start {
+            workspace: self.hub.workspace.clone(),
+            run_id: child.run_id,
+            workflow: child.workflow,
+            input: child.input,
+            queue: child.queue.unwrap_or_else(|| op::DEFAULT_QUEUE.to_owned()),
+            partition: String::new(),
+            priority: 0,
+            dedupe_id: String::new(),
+            app_version: self.run.app_version.clone(),
+            max_attempts: i64::from(
+                registered.map_or(steadfast_core::limits::RECOVERY_ATTEMPTS, |r| r.max_attempts),
+            ),
+            ready_at: now,
+            timeout: None,
+            deadline_at: if child.detached { None } else { self.run.deadline_at },
+            parent: self.run.run_id.clone(),
+            detached: child.detached,
+            seed: i64::from_be_bytes(self.hub.env.random().to_be_bytes()),
+            claim: None,
+            now,
+        }
+    }
+}

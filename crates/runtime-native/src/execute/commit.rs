@@ -1,0 +1,131 @@
+//! The commits of an execution: records, the end, a suspension, a new beginning.
+
+use steadfast_core::RunStatus;
+use steadfast_core::driver::Outcome;
+use steadfast_store::StoreExt;
+use steadfast_store::op::{self, Entry, Suspended, Written};
+
+use super::{Execution, Exit, Step, driver, stopped};
+use crate::client::RunEnd;
+use crate::waits::Wait;
+
+impl Execution {
+    /// Makes every pending record durable.
+    pub(super) async fn flush(&mut self) -> Step {
+        self.urgent = false;
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let entries = std::mem::take(&mut self.pending);
+        match self.record(entries).await? {
+            None => Ok(()),
+            Some(refusal) => {
+                tracing::error!(run_id = self.run.run_id, refusal, "a record was refused");
+                Err(Exit::Stopped)
+            }
+        }
+    }
+
+    /// Writes entries in one commit; gives the reason if they were refused.
+    pub(super) async fn record(&mut self, entries: Vec<Entry>) -> Step<Option<String>> {
+        self.hub.env.crash_point("record.before");
+        let record = op::Record { lease: self.lease.clone(), entries, now: self.hub.now() };
+        let written = self.hub.store.ask(record).await.map_err(stopped)?;
+        self.hub.env.crash_point("record.after");
+        match written {
+            Written::Done => Ok(None),
+            Written::Fenced => Err(Exit::Stopped),
+            Written::Refused(why) => Ok(Some(why)),
+        }
+    }
+
+    /// Ends the run, with its last records.
+    pub(super) async fn finish(&mut self, outcome: Outcome) -> Exit {
+        self.hub.env.crash_point("finish.before");
+        let finish = op::Finish {
+            lease: self.lease.clone(),
+            entries: std::mem::take(&mut self.pending),
+            outcome: outcome.clone(),
+            now: self.hub.now(),
+        };
+        let written = match self.hub.store.ask(finish).await {
+            Ok(written) => written,
+            Err(error) => return stopped(error),
+        };
+        self.hub.env.crash_point("finish.after");
+        if written != Written::Done {
+            return Exit::Stopped;
+        }
+        let status = if outcome.is_ok() { RunStatus::Success } else { RunStatus::Error };
+        self.hub.ended(&self.run.run_id, &RunEnd { status, outcome });
+        if !self.run.parent.is_empty() {
+            self.hub.arrived(&self.run.parent);
+        }
+        Exit::Finished
+    }
+
+    /// Suspends the run: its records become durable and it leaves memory, unless something arrived.
+    pub(super) async fn suspend(&mut self) -> Step {
+        let waits: Vec<_> = self.waits.values().map(Wait::describe).collect();
+        self.hub.env.crash_point("suspend.before");
+        let suspend = op::Suspend {
+            lease: self.lease.clone(),
+            entries: std::mem::take(&mut self.pending),
+            inbox: self.inbox,
+            wake_at: self.next_moment(),
+            waits: serde_json::Value::from(waits).to_string(),
+            now: self.hub.now(),
+        };
+        self.urgent = false;
+        let suspended = self.hub.store.ask(suspend).await.map_err(stopped)?;
+        self.hub.env.crash_point("suspend.after");
+        match suspended {
+            Suspended::Done => Err(Exit::Parked),
+            Suspended::Arrived => {
+                self.look = true;
+                Ok(())
+            }
+            Suspended::Fenced => Err(Exit::Stopped),
+            Suspended::Refused(refusal) => {
+                tracing::error!(run_id = self.run.run_id, refusal, "a record was refused");
+                Err(Exit::Stopped)
+            }
+        }
+    }
+
+    /// Gives the run back, its records durable, for another worker to go on with.
+    pub(super) async fn release(&mut self) -> Step {
+        self.flush().await?;
+        let release = op::Release { lease: self.lease.clone(), now: self.hub.now() };
+        self.hub.store.ask(release).await.map_err(stopped)?;
+        Err(Exit::Parked)
+    }
+
+    /// Starts the run over with a new input and no history.
+    pub(super) async fn renew(&mut self, input: String) -> Step {
+        // What the old history did to others (sends, spawns, consumed signals) must not be lost.
+        self.flush().await?;
+        let renew = op::ContinueAsNew {
+            lease: self.lease.clone(),
+            input: input.clone(),
+            generation: self.run.generation,
+            now: self.hub.now(),
+        };
+        match self.hub.store.ask(renew).await.map_err(stopped)? {
+            Written::Done => {}
+            Written::Fenced | Written::Refused(_) => return Err(Exit::Stopped),
+        }
+        for call in std::mem::take(&mut self.calls).into_values() {
+            if let Some(abort) = call.abort {
+                abort.abort();
+            }
+        }
+        self.running.clear();
+        self.waits.clear();
+        self.run.input = input;
+        self.run.generation += 1;
+        let code = driver(&self.hub, &self.registry, &self.run, Vec::new());
+        self.driver = code.ok_or(Exit::Stopped)?;
+        Ok(())
+    }
+}

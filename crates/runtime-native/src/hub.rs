@@ -1,0 +1,159 @@
+//! What one process knows: its clock, its store, which runs it executes, who waits for an end.
+//!
+//! Invariants: everything here is a shortcut. The store is the truth, and every wait that uses the
+//! hub also looks there.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures::channel::{mpsc, oneshot};
+use steadfast_core::env::Env;
+use steadfast_core::{RunStatus, Timestamp};
+use steadfast_store::{OpenStore, op};
+
+use crate::bell::Bell;
+use crate::client::RunEnd;
+
+/// Something a live run should know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// Something arrived in its inbox.
+    Arrived,
+    /// It is no longer ours: stop.
+    Lost,
+    /// The worker shuts down: come to rest.
+    Drain,
+}
+
+/// A run that this process executes.
+pub(crate) struct Live {
+    pub(crate) epoch: i64,
+    pub(crate) queue: String,
+    pub(crate) partition: String,
+    pub(crate) lease_until: Arc<AtomicI64>,
+    pub(crate) notices: mpsc::UnboundedSender<Notice>,
+}
+
+pub(crate) struct Hub {
+    pub(crate) env: Arc<dyn Env>,
+    pub(crate) store: OpenStore,
+    pub(crate) workspace: String,
+    /// Rung when something may have become ready.
+    pub(crate) ready: Bell,
+    /// Rung when the set of live runs shrinks.
+    pub(crate) freed: Bell,
+    live: Mutex<BTreeMap<String, Live>>,
+    watchers: Mutex<BTreeMap<String, Vec<oneshot::Sender<RunEnd>>>>,
+}
+
+impl Hub {
+    pub(crate) fn new(env: Arc<dyn Env>, store: OpenStore, workspace: &str) -> Self {
+        Self {
+            env,
+            store,
+            workspace: workspace.to_owned(),
+            ready: Bell::default(),
+            freed: Bell::default(),
+            live: Mutex::default(),
+            watchers: Mutex::default(),
+        }
+    }
+
+    /// The store's time, as far as this process knows it.
+    pub(crate) fn now(&self) -> Timestamp {
+        let offset = self.store.clock_offset_us();
+        Timestamp::from_micros(self.env.now().as_micros().saturating_add(offset))
+    }
+
+    pub(crate) async fn sleep_until(&self, at: Timestamp) {
+        let now = self.now();
+        if at == Timestamp::NEVER {
+            std::future::pending::<()>().await;
+        }
+        // A millisecond more: a timer that fires early would only make another turn.
+        self.env.sleep(now.until(at) + Duration::from_micros(1)).await;
+    }
+
+    pub(crate) fn live(&self) -> MutexGuard<'_, BTreeMap<String, Live>> {
+        self.live.lock().expect("invariant: not poisoned")
+    }
+
+    pub(crate) fn notify(&self, run_id: &str, notice: Notice) {
+        if let Some(live) = self.live().get(run_id) {
+            // A run that just ended does not read its notices any more.
+            let _ = live.notices.unbounded_send(notice);
+        }
+    }
+
+    /// Something was written that may let another run go on.
+    pub(crate) fn arrived(&self, run_id: &str) {
+        self.notify(run_id, Notice::Arrived);
+        self.ready.ring();
+    }
+
+    fn watchers(&self) -> MutexGuard<'_, BTreeMap<String, Vec<oneshot::Sender<RunEnd>>>> {
+        self.watchers.lock().expect("invariant: not poisoned")
+    }
+
+    /// Waits for a run's end, if this process brings it about.
+    pub(crate) fn watch(&self, run_id: &str) -> oneshot::Receiver<RunEnd> {
+        let (tell, told) = oneshot::channel();
+        let mut watchers = self.watchers();
+        let of_run = watchers.entry(run_id.to_owned()).or_default();
+        of_run.retain(|watcher| !watcher.is_canceled());
+        of_run.push(tell);
+        told
+    }
+
+    /// Forgets watchers that went away, so that a map entry does not outlive its waiters.
+    pub(crate) fn unwatch(&self, run_id: &str) {
+        let mut watchers = self.watchers();
+        if let Some(of_run) = watchers.get_mut(run_id) {
+            of_run.retain(|watcher| !watcher.is_canceled());
+            if of_run.is_empty() {
+                watchers.remove(run_id);
+            }
+        }
+    }
+
+    /// Pushes a run's end to everyone in this process who waits for it.
+    pub(crate) fn ended(&self, run_id: &str, end: &RunEnd) {
+        let watchers = self.watchers().remove(run_id).unwrap_or_default();
+        for watcher in watchers {
+            // The waiter may have given up.
+            let _ = watcher.send(end.clone());
+        }
+    }
+
+    pub(crate) fn lease(&self, run: &op::RunRow) -> op::Lease {
+        op::Lease {
+            workspace: self.workspace.clone(),
+            run_id: run.run_id.clone(),
+            worker: run.worker.clone(),
+            epoch: run.epoch,
+        }
+    }
+}
+
+impl Live {
+    pub(crate) fn extend(&self, until: Timestamp) {
+        self.lease_until.store(until.as_micros(), Ordering::Release);
+    }
+}
+
+impl RunEnd {
+    /// The end of a run that is over.
+    pub(crate) fn of(run: &op::RunRow) -> Option<Self> {
+        if !run.status.is_terminal() {
+            return None;
+        }
+        let outcome = match (run.status, &run.output, &run.error) {
+            (RunStatus::Success, Some(value), _) => Ok(value.clone()),
+            (_, _, Some(error)) => Err(error.clone()),
+            (status, _, None) => Err(steadfast_core::Error::app(format!("the run ended as {status}"))),
+        };
+        Some(Self { status: run.status, outcome })
+    }
+}

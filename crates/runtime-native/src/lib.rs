@@ -1,0 +1,25 @@
+//! The execution of Steadfast: runs driven over the store, by any number of workers.
+//!
+//! Invariants: only what leaves the process waits for durability; every write of a run is fenced by
+//! its lease; a run that waits on durable things alone leaves memory; notifications are hints, and
+//! losing all of them costs only latency.
+//! Deliberately absent: an executor, a clock, randomness, randomly ordered maps. All of that comes
+//! through `Env`, so the simulator runs this very code.
+
+mod bell;
+mod call;
+mod client;
+mod config;
+mod execute;
+mod explain;
+mod hub;
+mod pace;
+mod registry;
+mod waits;
+mod worker;
+
+pub use client::{Client, RunEnd, StartSpec};
+pub use config::Config;
+pub use explain::{Explanation, Rule};
+pub use registry::Registry;
+pub use worker::Worker;

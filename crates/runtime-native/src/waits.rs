@@ -1,0 +1,36 @@
+//! What a run waits for without needing memory: moments, signals, children, retries.
+
+use serde_json::{Value, json};
+use steadfast_core::Timestamp;
+
+/// One durable wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Sleep { until: Timestamp },
+    Signal { name: String, until: Timestamp },
+    Child { run_id: String },
+    Retry { name: String, attempt: u32, until: Timestamp },
+}
+
+impl Wait {
+    /// When it is over by itself.
+    pub(crate) fn until(&self) -> Timestamp {
+        match self {
+            Wait::Sleep { until } | Wait::Signal { until, .. } | Wait::Retry { until, .. } => *until,
+            Wait::Child { .. } => Timestamp::NEVER,
+        }
+    }
+
+    /// For people: kept with the suspended run and shown by `explain`.
+    pub(crate) fn describe(&self) -> Value {
+        let until = (self.until() != Timestamp::NEVER).then(|| self.until().as_micros());
+        match self {
+            Wait::Sleep { .. } => json!({ "for": "sleep", "until": until }),
+            Wait::Signal { name, .. } => json!({ "for": "signal", "name": name, "until": until }),
+            Wait::Child { run_id } => json!({ "for": "child", "run_id": run_id }),
+            Wait::Retry { name, attempt, .. } => {
+                json!({ "for": "retry", "name": name, "attempt": attempt, "until": until })
+            }
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! A worker: claims what is ready, executes it, keeps its leases, and shuts down without losing a step.
+//!
+//! Invariants: each loop is its own task, so one failing queue does not stop the others; a worker
+//! takes no more runs than it may have in memory; after `shutdown` no loop of it is left.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::channel::mpsc;
+use futures::future::{BoxFuture, select};
+use steadfast_core::env::{Env, new_id};
+use steadfast_core::{Result, Timestamp, key, limits};
+use steadfast_store::op::{self, Claimed};
+use steadfast_store::{OpenStore, StoreExt};
+
+use crate::bell::Bell;
+use crate::client::{Client, StartSpec};
+use crate::config::Config;
+use crate::execute::{Execution, Launch};
+use crate::hub::{Hub, Live, Notice};
+use crate::pace::Pace;
+use crate::registry::Registry;
+
+/// A running worker. Cheap to clone; the loops stop at `shutdown`.
+#[derive(Clone)]
+pub struct Worker {
+    core: Arc<Core>,
+}
+
+struct Core {
+    hub: Arc<Hub>,
+    registry: Arc<Registry>,
+    config: Arc<Config>,
+    id: String,
+    stopping: AtomicBool,
+    stop: Bell,
+    /// Set by a loop that found no room, so that the next freed place rings the bell.
+    hungry: AtomicBool,
+    loops: AtomicUsize,
+}
+
+impl Worker {
+    /// Starts the worker's loops.
+    pub async fn start(
+        env: Arc<dyn Env>,
+        store: OpenStore,
+        registry: Registry,
+        config: Config,
+    ) -> Result<Self> {
+        key::check_workspace(&config.workspace)?;
+        let incarnation = new_id(&*env);
+        let id = match config.name.is_empty() {
+            true => incarnation,
+            false => format!("{}#{incarnation}", config.name),
+        };
+        key::check("worker name", &id)?;
+        let core = Arc::new(Core {
+            hub: Arc::new(Hub::new(env, store, &config.workspace)),
+            registry: Arc::new(registry),
+            id,
+            stopping: AtomicBool::new(false),
+            stop: Bell::default(),
+            hungry: AtomicBool::new(false),
+            loops: AtomicUsize::new(0),
+            config: Arc::new(config),
+        });
+        core.beat().await?;
+        if !core.config.name.is_empty() {
+            core.take_over().await?;
+        }
+        core.spawn_loop(|core| Box::pin(async move { core.heartbeats().await }));
+        core.spawn_loop(|core| Box::pin(async move { core.wake_ups().await }));
+        core.spawn_loop(|core| Box::pin(async move { core.queues().await }));
+        Ok(Self { core })
+    }
+
+    /// A client of this worker's process: results are pushed to it.
+    pub fn client(&self) -> Client {
+        Client { hub: self.core.hub.clone() }
+    }
+
+    /// The worker's id: one incarnation.
+    pub fn id(&self) -> &str {
+        &self.core.id
+    }
+
+    /// How many runs are in memory.
+    pub fn live_runs(&self) -> usize {
+        self.core.hub.live().len()
+    }
+
+    /// The recoveries a registered workflow allows.
+    pub fn max_attempts(&self, workflow: &str) -> u32 {
+        let registered = self.core.registry.get(workflow);
+        registered.map_or(limits::RECOVERY_ATTEMPTS, |r| r.max_attempts)
+    }
+
+    /// Starts a run; if this worker can execute it now, creating and claiming it are one commit.
+    /// Gives the id and whether the run is new.
+    pub async fn submit(&self, mut spec: StartSpec) -> Result<(String, bool)> {
+        let core = &self.core;
+        if spec.app_version.is_empty() {
+            spec.app_version.clone_from(&core.config.app_version);
+        }
+        let mine = core.registry.get(&spec.workflow).is_some()
+            && spec.app_version == core.config.app_version
+            && spec.queue == op::DEFAULT_QUEUE
+            && spec.delay.is_zero()
+            && !core.stopping.load(Ordering::Acquire)
+            && core.room() > 0;
+        let client = self.client();
+        let mut start = client.start_op(spec)?;
+        if mine {
+            start.claim = Some((core.id.clone(), core.lease_until()));
+        }
+        let run_id = start.run_id.clone();
+        let reply = core.hub.store.ask(start.clone()).await?;
+        let started = client.started(&start, reply)?;
+        let new = started.is_some();
+        if let Some(Some(lease)) = started {
+            core.launch(claimed_row(start, &lease));
+        }
+        Ok((run_id, new))
+    }
+
+    /// Stops claiming, lets steps under way end (for as long as the configuration says), gives the
+    /// rest back, and ends the loops.
+    pub async fn shutdown(&self) {
+        let core = &self.core;
+        core.stopping.store(true, Ordering::Release);
+        core.stop.ring();
+        let give_up = core.hub.now().after(core.config.drain);
+        for live in core.hub.live().values() {
+            // One that ends by itself needs no notice.
+            let _ = live.notices.unbounded_send(Notice::Drain);
+        }
+        loop {
+            let heard = core.hub.freed.rings();
+            let busy = core.loops.load(Ordering::Acquire) > 0 || !core.hub.live().is_empty();
+            if !busy || core.hub.now() >= give_up {
+                return;
+            }
+            let freed = Box::pin(core.hub.freed.after(heard));
+            select(freed, core.hub.env.sleep(Duration::from_millis(50))).await;
+        }
+    }
+}
+
+impl Core {
+    fn spawn_loop(
+        self: &Arc<Self>,
+        body: impl FnOnce(Arc<Core>) -> BoxFuture<'static, ()> + Send + 'static,
+    ) {
+        self.loops.fetch_add(1, Ordering::AcqRel);
+        let core = self.clone();
+        let task = async move {
+            body(core.clone()).await;
+            core.loops.fetch_sub(1, Ordering::AcqRel);
+            core.hub.freed.ring();
+        };
+        self.hub.env.spawn("loop", Box::pin(task));
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    fn lease_until(&self) -> Timestamp {
+        self.hub.now().after(self.config.lease)
+    }
+
+    fn room(&self) -> usize {
+        let room = self.config.max_runs.saturating_sub(self.hub.live().len());
+        if room == 0 {
+            self.hungry.store(true, Ordering::Release);
+        }
+        room.min(limits::CLAIM_BATCH)
+    }
+
+    /// Waits for a hint, a moment or the stop.
+    async fn idle(&self, heard: u64, at_most: Duration) {
+        if self.is_stopping() {
+            return;
+        }
+        let stop = Box::pin(self.stop.after(0));
+        let ready = Box::pin(self.hub.ready.after(heard));
+        let hint = select(select(ready, self.hub.store.changed()), stop);
+        select(hint, self.hub.env.sleep(at_most)).await;
+    }
+
+    async fn heartbeats(&self) {
+        while !self.is_stopping() || !self.hub.live().is_empty() {
+            let pause = self.hub.env.sleep(self.config.lease / 3);
+            if self.is_stopping() {
+                // Leases are kept while steps drain.
+                let heard = self.hub.freed.rings();
+                select(Box::pin(self.hub.freed.after(heard)), pause).await;
+            } else {
+                select(Box::pin(self.stop.after(0)), pause).await;
+            }
+            if let Err(error) = self.beat().await {
+                tracing::error!(%error, "a heartbeat failed");
+            }
+        }
+    }
+
+    /// Reports this worker as alive and extends its leases.
+    async fn beat(&self) -> Result<()> {
+        let leases: Vec<_> =
+            self.hub.live().iter().map(|(id, live)| (id.clone(), live.epoch)).collect();
+        let until = self.lease_until();
+        let beat = op::Heartbeat {
+            workspace: self.hub.workspace.clone(),
+            worker: self.id.clone(),
+            app_version: self.config.app_version.clone(),
+            leases: leases.clone(),
+            lease_until: until,
+            now: self.hub.now(),
+        };
+        let beaten = self.hub.store.ask(beat).await?;
+        for (run_id, epoch) in leases {
+            match self.hub.live().get(&run_id) {
+                Some(live) if live.epoch == epoch && !beaten.lost.contains(&run_id) => {
+                    live.extend(until);
+                }
+                Some(live) if live.epoch == epoch => {
+                    let _ = live.notices.unbounded_send(Notice::Lost);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets runs of this worker's earlier incarnations be claimed at once.
+    async fn take_over(&self) -> Result<()> {
+        let take_over = op::TakeOver {
+            workspace: self.hub.workspace.clone(),
+            name: self.config.name.clone(),
+            worker: self.id.clone(),
+            now: self.hub.now(),
+        };
+        self.hub.store.ask(take_over).await?;
+        Ok(())
+    }
+
+    /// Claims runs whose lease ran out or whose wait is over.
+    async fn wake_ups(self: Arc<Self>) {
+        let mut pace = Pace::new(self.config.poll);
+        while !self.is_stopping() {
+            let heard = self.hub.ready.rings();
+            let claimed = match self.room() {
+                0 => Ok(Claimed::default()),
+                limit => self.wake(limit).await,
+            };
+            self.after_claim(claimed, heard, &mut pace).await;
+        }
+    }
+
+    async fn wake(&self, limit: usize) -> Result<Claimed> {
+        let queues = op::ListQueues { workspace: self.hub.workspace.clone() };
+        let limited = self.hub.store.ask(queues).await?.0;
+        let rooms = limited.iter().filter_map(|queue| {
+            let limit = queue.worker_concurrency.filter(|_| !queue.partitioned)?;
+            Some((queue.name.clone(), limit - self.count(&queue.name, None)))
+        });
+        let wake = op::Wake {
+            workspace: self.hub.workspace.clone(),
+            worker: self.id.clone(),
+            app_version: self.config.app_version.clone(),
+            limit,
+            rooms: rooms.collect(),
+            lease_until: self.lease_until(),
+            now: self.hub.now(),
+        };
+        Ok(self.hub.store.ask(wake).await?)
+    }
+
+    /// Runs of a queue (and partition) that this worker has.
+    fn count(&self, queue: &str, partition: Option<&str>) -> i64 {
+        let of_queue = |live: &&Live| {
+            live.queue == queue && partition.is_none_or(|partition| live.partition == partition)
+        };
+        i64::try_from(self.hub.live().values().filter(of_queue).count()).unwrap_or(i64::MAX)
+    }
+
+    /// Keeps one loop for every queue there is.
+    async fn queues(self: Arc<Self>) {
+        let mut known = BTreeSet::new();
+        while !self.is_stopping() {
+            let heard = self.hub.ready.rings();
+            let workspace = self.hub.workspace.clone();
+            let listed = self.hub.store.ask(op::ListQueues { workspace }).await;
+            let names = listed.map(|queues| queues.0).unwrap_or_default();
+            let names = names.into_iter().map(|queue| queue.name);
+            for name in names.chain([op::DEFAULT_QUEUE.to_owned()]) {
+                if known.insert(name.clone()) {
+                    self.spawn_loop(move |core| Box::pin(async move { core.queue(name).await }));
+                }
+            }
+            // Not at every ring: a new queue may wait for a moment.
+            self.hub.env.sleep(self.config.poll.0).await;
+            self.idle(heard, self.config.poll.1).await;
+        }
+    }
+
+    /// Claims runs of one queue.
+    async fn queue(self: Arc<Self>, name: String) {
+        let mut pace = Pace::new(self.config.poll);
+        let mut after_partition = String::new();
+        while !self.is_stopping() {
+            let heard = self.hub.ready.rings();
+            let claimed = match self.room() {
+                0 => Ok(Claimed::default()),
+                limit => self.dequeue(&name, limit, &after_partition).await,
+            };
+            if let Some(last) = claimed.as_ref().ok().and_then(|claimed| claimed.runs.last()) {
+                after_partition.clone_from(&last.partition);
+            }
+            self.after_claim(claimed, heard, &mut pace).await;
+        }
+    }
+
+    async fn dequeue(&self, name: &str, limit: usize, after_partition: &str) -> Result<Claimed> {
+        let mut has: std::collections::BTreeMap<String, i64> = std::collections::BTreeMap::new();
+        for live in self.hub.live().values().filter(|live| live.queue == name) {
+            *has.entry(live.partition.clone()).or_default() += 1;
+        }
+        let dequeue = op::Dequeue {
+            workspace: self.hub.workspace.clone(),
+            queue: name.to_owned(),
+            worker: self.id.clone(),
+            app_version: self.config.app_version.clone(),
+            limit,
+            worker_has: has.into_iter().collect(),
+            after_partition: after_partition.to_owned(),
+            lease_until: self.lease_until(),
+            now: self.hub.now(),
+        };
+        Ok(self.hub.store.ask(dequeue).await?)
+    }
+
+    /// Launches what was claimed, and waits before the next claim unless there was plenty.
+    async fn after_claim(self: &Arc<Self>, claimed: Result<Claimed>, heard: u64, pace: &mut Pace) {
+        let claimed = match claimed {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                tracing::error!(%error, "a claim failed");
+                pace.back_off();
+                return self.idle(u64::MAX, pace.wait()).await;
+            }
+        };
+        pace.ease();
+        for run_id in &claimed.exhausted {
+            tracing::warn!(run_id, "a run lost its worker too often and was parked");
+        }
+        let got = claimed.runs.len();
+        for run in claimed.runs {
+            self.launch(run);
+        }
+        if got > 0 {
+            return;
+        }
+        let now = self.hub.now();
+        let wait = claimed.next_at.map_or(pace.wait(), |at| now.until(at).min(pace.wait()));
+        self.idle(heard, wait.max(Duration::from_millis(1))).await;
+    }
+
+    /// Executes a claimed run as a task of its own.
+    fn launch(self: &Arc<Self>, run: op::RunRow) {
+        self.hub.env.crash_point("run.claimed");
+        let (notices, heard) = mpsc::unbounded();
+        let lease_until = Arc::new(AtomicI64::new(run.wake_at.as_micros()));
+        let live = Live {
+            epoch: run.epoch,
+            queue: run.queue.clone(),
+            partition: run.partition.clone(),
+            lease_until: lease_until.clone(),
+            notices,
+        };
+        let (run_id, epoch) = (run.run_id.clone(), run.epoch);
+        self.hub.live().insert(run_id.clone(), live);
+        let launch = Launch {
+            hub: self.hub.clone(),
+            registry: self.registry.clone(),
+            config: self.config.clone(),
+            run,
+            lease_until,
+            notices: heard,
+        };
+        let core = self.clone();
+        let task = async move {
+            core.execute(launch).await;
+            core.left(&run_id, epoch);
+        };
+        self.hub.env.spawn("run", Box::pin(task));
+    }
+
+    async fn execute(&self, launch: Launch) {
+        let (run, lease) = (launch.run.clone(), self.hub.lease(&launch.run));
+        if self.registry.get(&run.workflow).is_none() {
+            return self.block(&run, lease).await;
+        }
+        let Some(execution) = Execution::prepare(launch).await else { return };
+        let exit = Box::pin(execution.run()).await;
+        tracing::debug!(run_id = run.run_id, workflow = run.workflow, ?exit, "execution ended");
+    }
+
+    /// Puts aside a run whose workflow this worker does not have, visibly, for another to take.
+    async fn block(&self, run: &op::RunRow, lease: op::Lease) {
+        let now = self.hub.now();
+        let waits = serde_json::json!([{ "for": "workflow", "name": run.workflow }]).to_string();
+        let wake_at = now.after(self.config.lease);
+        let suspend =
+            op::Suspend { lease, entries: Vec::new(), inbox: run.inbox, wake_at, waits, now };
+        // If it fails, the lease runs out and another worker looks at it.
+        let _ = self.hub.store.ask(suspend).await;
+    }
+
+    /// A run left memory: its place is free.
+    fn left(&self, run_id: &str, epoch: i64) {
+        let limited = {
+            let mut live = self.hub.live();
+            match live.get(run_id) {
+                Some(entry) if entry.epoch == epoch => {
+                    live.remove(run_id).is_some_and(|gone| gone.queue != op::DEFAULT_QUEUE)
+                }
+                _ => false,
+            }
+        };
+        self.hub.freed.ring();
+        if limited || self.hungry.swap(false, Ordering::AcqRel) {
+            self.hub.ready.ring();
+        }
+    }
+}
+
+/// The row that a start with a claim has made, without reading it back.
+fn claimed_row(start: op::Start, lease: &op::Lease) -> op::RunRow {
+    let until = start.claim.as_ref().map_or(start.now, |(_, until)| *until);
+    op::RunRow {
+        run_id: start.run_id,
+        workflow: start.workflow,
+        status: steadfast_core::RunStatus::Pending,
+        input: start.input,
+        output: None,
+        error: None,
+        queue: start.queue,
+        partition: String::new(),
+        priority: start.priority,
+        dedupe_id: start.dedupe_id,
+        app_version: start.app_version,
+        worker: lease.worker.clone(),
+        epoch: lease.epoch,
+        attempts: 1,
+        max_attempts: start.max_attempts,
+        created_at: start.now,
+        updated_at: start.now,
+        started_at: Some(start.now),
+        finished_at: None,
+        ready_at: start.ready_at,
+        wake_at: until,
+        parked: false,
+        waits: String::new(),
+        timeout: start.timeout,
+        deadline_at: start.deadline_at.or(start.timeout.map(|d| start.now.after(d))),
+        forked_from: String::new(),
+        parent: start.parent,
+        detached: start.detached,
+        generation: 0,
+        seed: start.seed,
+        inbox: 0,
+    }
+}

@@ -1,0 +1,213 @@
+//! The fabric: a store, the workflows of this process, and the worker that runs them.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_core::env::Env;
+use steadfast_core::workflow::Workflow;
+use steadfast_core::{Result, limits};
+use steadfast_runtime_native::{Config, Registry, Worker};
+use steadfast_store::OpenStore;
+
+use crate::client::Client;
+use crate::env::TokioEnv;
+use crate::queue::Queue;
+
+/// A process that runs workflows. It is also a [`Client`].
+#[derive(Clone)]
+pub struct Steadfast {
+    client: Client,
+    worker: Worker,
+}
+
+impl Steadfast {
+    /// Describes a fabric over `sqlite://file`, `sqlite::memory:`, `postgres://…` or `mysql://…`.
+    pub fn open(url: impl Into<String>) -> Builder {
+        Builder {
+            url: url.into(),
+            store: None,
+            env: None,
+            registry: Registry::default(),
+            config: Config::default(),
+            queues: Vec::new(),
+            refusal: None,
+        }
+    }
+
+    /// This worker's id.
+    pub fn worker_id(&self) -> &str {
+        self.worker.id()
+    }
+
+    /// How many runs are in memory here. Suspended runs are not.
+    pub fn live_runs(&self) -> usize {
+        self.worker.live_runs()
+    }
+
+    /// Stops claiming, lets steps under way end, gives the rest back. Nothing is lost: what was not
+    /// finished goes on in another process, or in the next one.
+    pub async fn shutdown(&self) {
+        self.worker.shutdown().await;
+    }
+
+    /// Runs until the process is asked to stop (Ctrl-C or SIGTERM), then shuts down.
+    pub async fn run_until_stopped(&self) -> Result<()> {
+        let stopped = async {
+            #[cfg(unix)]
+            {
+                use tokio::signal::unix::{SignalKind, signal};
+                let mut term = signal(SignalKind::terminate())?;
+                tokio::select! {
+                    done = tokio::signal::ctrl_c() => done,
+                    _ = term.recv() => Ok(()),
+                }
+            }
+            #[cfg(not(unix))]
+            tokio::signal::ctrl_c().await
+        };
+        let listened: std::io::Result<()> = stopped.await;
+        self.shutdown().await;
+        listened.map_err(steadfast_core::Error::from_any)
+    }
+}
+
+impl Deref for Steadfast {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+/// Describes a fabric before it starts.
+#[must_use = "a fabric does nothing until it is started"]
+pub struct Builder {
+    url: String,
+    store: Option<OpenStore>,
+    env: Option<Arc<dyn Env>>,
+    registry: Registry,
+    config: Config,
+    queues: Vec<Queue>,
+    refusal: Option<steadfast_core::Error>,
+}
+
+impl Builder {
+    /// Registers a workflow under its function's name.
+    pub fn workflow<W: Workflow<M>, M>(mut self, workflow: W) -> Self {
+        let added = self.registry.add(workflow);
+        self.note(added)
+    }
+
+    /// Registers a workflow under a name of its own, with its own number of recoveries.
+    pub fn workflow_named<W: Workflow<M>, M>(
+        mut self,
+        name: &str,
+        max_recoveries: impl Into<Option<u32>>,
+        workflow: W,
+    ) -> Self {
+        let most = max_recoveries.into().unwrap_or(limits::RECOVERY_ATTEMPTS);
+        let added = self.registry.add_named(name, most, workflow);
+        self.note(added)
+    }
+
+    /// Shares a value with workflows, which get it by `cx.state::<T>()`.
+    pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.registry.state.insert(value);
+        self
+    }
+
+    /// Creates or changes a queue at the start.
+    pub fn queue(mut self, queue: Queue) -> Self {
+        self.queues.push(queue);
+        self
+    }
+
+    /// The tenant; runs of different workspaces never meet. `default` by default.
+    pub fn workspace(mut self, workspace: impl Into<String>) -> Self {
+        self.config.workspace = workspace.into();
+        self
+    }
+
+    /// The application's version. Runs are pinned to the version that started them, and only a worker
+    /// of that version goes on with them.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.config.app_version = version.into();
+        self
+    }
+
+    /// A name that stays the same across restarts: the restarted process goes on with its runs at
+    /// once, without waiting for leases to run out. No two live processes may share it.
+    pub fn worker_name(mut self, name: impl Into<String>) -> Self {
+        self.config.name = name.into();
+        self
+    }
+
+    /// How long a run stays with a worker that no longer reports (15 s by default).
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.config.lease = lease;
+        self
+    }
+
+    /// Most runs in memory at once (1,000 by default).
+    pub fn max_runs(mut self, most: usize) -> Self {
+        self.config.max_runs = most;
+        self
+    }
+
+    /// The shortest and longest time between two polls of a queue.
+    pub fn poll(mut self, least: Duration, most: Duration) -> Self {
+        self.config.poll = (least, most);
+        self
+    }
+
+    /// How long a shutdown waits for steps under way (10 s by default).
+    pub fn drain(mut self, at_most: Duration) -> Self {
+        self.config.drain = at_most;
+        self
+    }
+
+    /// Another world than tokio and the system clock, for tests.
+    pub fn env(mut self, env: Arc<dyn Env>) -> Self {
+        self.env = Some(env);
+        self
+    }
+
+    /// A store that is open already, instead of the URL.
+    pub fn store(mut self, store: OpenStore) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Opens the store, brings its schema up to date, and starts the worker: whatever earlier
+    /// processes left unfinished goes on.
+    pub async fn start(self) -> Result<Steadfast> {
+        if let Some(refusal) = self.refusal {
+            return Err(refusal);
+        }
+        let store = match self.store {
+            Some(store) => store,
+            None => steadfast_store::open(&self.url).await?,
+        };
+        let env = self.env.unwrap_or_else(|| Arc::new(TokioEnv::current()));
+        let version = self.config.app_version.clone();
+        if !self.queues.is_empty() {
+            let workspace = &self.config.workspace;
+            let client = Client::over(env.clone(), store.clone(), workspace)?;
+            for queue in self.queues {
+                client.put_queue(queue).await?;
+            }
+        }
+        let worker = Worker::start(env, store, self.registry, self.config).await?;
+        let client = Client::of_worker(worker.clone(), version);
+        Ok(Steadfast { client, worker })
+    }
+
+    /// Keeps the first refusal, to be reported at the start.
+    fn note(mut self, added: Result<()>) -> Self {
+        if let Err(error) = added {
+            self.refusal.get_or_insert(error);
+        }
+        self
+    }
+}

@@ -1,0 +1,63 @@
+//! Durable execution in Rust: write a plain async function, and it runs to its end through crashes.
+//!
+//! ```
+//! use steadfast::{Cx, Result, Steadfast};
+//!
+//! async fn charge_card(order: String) -> Result<String> {
+//!     Ok(format!("ch_{order}"))
+//! }
+//!
+//! async fn process_order(cx: Cx, order: String) -> Result<String> {
+//!     let charge = cx.step(charge_card, order).await?; // recorded: never runs twice
+//!     cx.sleep(std::time::Duration::from_millis(10)).await?; // durable: survives a restart
+//!     Ok(charge)
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<()> {
+//! let fabric = Steadfast::open("sqlite::memory:").workflow(process_order).start().await?;
+//! let run = fabric.start(process_order, "1001".to_owned()).id("order-1001").await?;
+//! assert_eq!(run.result().await?, "ch_1001");
+//! fabric.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Invariants: this crate holds no logic of its own; it gives names and types to what `core` means,
+//! `store` remembers and `runtime-native` executes. Deliberately absent: macros and global state.
+
+mod client;
+mod env;
+mod fabric;
+mod fork;
+mod queue;
+mod run;
+mod start;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod transaction;
+
+pub use client::{Client, RunInfo, Runs};
+pub use env::TokioEnv;
+pub use fabric::{Builder, Steadfast};
+pub use fork::ForkCall;
+pub use queue::Queue;
+pub use run::{Run, StreamReader};
+pub use start::StartCall;
+pub use steadfast_core::driver::{Kind as StepKind, Record as StepRecord, RecordState as StepState};
+pub use steadfast_core::workflow::{Child, Effect, Workflow};
+pub use steadfast_core::{Cx, Error, ErrorClass, Result, Retry, RunStatus, Timestamp, env::Env, limits};
+pub use steadfast_runtime_native::{Explanation, Rule};
+pub use steadfast_store::op::{Holder, RunFilter};
+#[cfg(feature = "mysql")]
+pub use transaction::mysql;
+#[cfg(feature = "postgres")]
+pub use transaction::postgres;
+#[cfg(feature = "sqlite")]
+pub use transaction::sqlite;
+
+/// The parts below, for tools and adapters. Not covered by the promises about compatibility.
+pub mod parts {
+    pub use steadfast_core as core;
+    pub use steadfast_runtime_native as runtime;
+    pub use steadfast_store as store;
+}

@@ -1,0 +1,70 @@
+//! A queue's description.
+
+use std::time::Duration;
+
+use steadfast_store::op::QueueRow;
+
+/// A queue: an order, and limits on what runs at once. Changing one takes effect at once, everywhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Queue(QueueRow);
+
+impl Queue {
+    /// A queue without limits.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(QueueRow { name: name.into(), ..QueueRow::default() })
+    }
+
+    /// Most active runs and held step slots, over all workers.
+    pub fn concurrency(mut self, most: u32) -> Self {
+        self.0.concurrency = Some(i64::from(most));
+        self
+    }
+
+    /// Most active runs per worker.
+    pub fn worker_concurrency(mut self, most: u32) -> Self {
+        self.0.worker_concurrency = Some(i64::from(most));
+        self
+    }
+
+    /// Most starts in any period, over all workers.
+    pub fn rate(mut self, most: u32, period: Duration) -> Self {
+        self.0.rate = Some((i64::from(most), period));
+        self
+    }
+
+    /// Lets priorities count: lower first, then oldest first.
+    pub fn priorities(mut self) -> Self {
+        self.0.priorities = true;
+        self
+    }
+
+    /// Applies order and limits per partition key, and serves the keys in turn.
+    pub fn partitioned(mut self) -> Self {
+        self.0.partitioned = true;
+        self
+    }
+
+    /// Holds new starts back; what runs goes on.
+    pub fn paused(mut self, paused: bool) -> Self {
+        self.0.paused = paused;
+        self
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Whether new starts are held back.
+    pub fn is_paused(&self) -> bool {
+        self.0.paused
+    }
+
+    pub(crate) fn into_row(self) -> QueueRow {
+        self.0
+    }
+
+    pub(crate) fn from_row(row: QueueRow) -> Self {
+        Self(row)
+    }
+}

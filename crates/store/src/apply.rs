@@ -1,0 +1,69 @@
+//! The operations, written once over the gate.
+//!
+//! Invariants: each function is the body of one transaction; it may be run again from the start after
+//! a failure; it writes nothing unless its answer says so. Deliberately absent: BEGIN and COMMIT, which
+//! belong to the backends, and any choice of database.
+
+mod claim;
+mod own;
+mod queue;
+mod read;
+mod rows;
+mod signal;
+mod start;
+mod steer;
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use own::{Due, due};
+pub(crate) use start::start;
+
+use crate::error::Error;
+use crate::gate::Tx;
+use crate::op::{Op, Reply};
+
+/// Carries out one operation inside an open transaction.
+pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
+    Ok(match op {
+        Op::Start(op) => Reply::Start(start::start(tx, op).await?),
+        Op::Debounce(op) => Reply::Debounce(start::debounce(tx, op).await?),
+        Op::Dequeue(op) => Reply::Dequeue(claim::dequeue(tx, op).await?),
+        Op::Wake(op) => Reply::Wake(claim::wake(tx, op).await?),
+        Op::TakeOver(op) => Reply::TakeOver(claim::take_over(tx, op).await?),
+        Op::Heartbeat(op) => Reply::Heartbeat(claim::heartbeat(tx, op).await?),
+        Op::Record(op) => Reply::Record(own::record(tx, op).await?),
+        Op::Finish(op) => Reply::Finish(own::finish(tx, op).await?),
+        Op::Suspend(op) => Reply::Suspend(own::suspend(tx, op).await?),
+        Op::Release(op) => Reply::Release(own::release(tx, op).await?),
+        Op::ContinueAsNew(op) => Reply::ContinueAsNew(own::continue_as_new(tx, op).await?),
+        Op::Cancel(op) => Reply::Cancel(steer::cancel(tx, op).await?),
+        Op::Resume(op) => Reply::Resume(steer::resume(tx, op).await?),
+        Op::Fork(op) => Reply::Fork(steer::fork(tx, op).await?),
+        Op::Signal(op) => Reply::Signal(signal::signal(tx, op).await?),
+        Op::TakeSlot(op) => Reply::TakeSlot(queue::take_slot(tx, op).await?),
+        Op::FreeSlot(op) => Reply::FreeSlot(queue::free_slot(tx, op).await?),
+        Op::PutQueue(op) => Reply::PutQueue(queue::put(tx, op).await?),
+        Op::Purge(op) => Reply::Purge(steer::purge(tx, op).await?),
+        Op::GetRun(op) => Reply::GetRun(read::get_run(tx, op).await?),
+        Op::ListRuns(op) => Reply::ListRuns(read::list_runs(tx, op).await?),
+        Op::ListSteps(op) => Reply::ListSteps(read::list_steps(tx, op).await?),
+        Op::Load(op) => Reply::Load(read::load(tx, op).await?),
+        Op::GetValue(op) => Reply::GetValue(read::get_value(tx, op).await?),
+        Op::ReadStream(op) => Reply::ReadStream(read::read_stream(tx, op).await?),
+        Op::ListQueues(op) => Reply::ListQueues(queue::list(tx, op).await?),
+        Op::InspectQueue(op) => Reply::InspectQueue(queue::inspect(tx, op).await?),
+        Op::ListWorkers(op) => Reply::ListWorkers(read::list_workers(tx, op).await?),
+    })
+}
+
+/// Whether a batch must not carry on after this reply as if the operation had succeeded: the
+/// operation's own writes are taken back, its batch-mates' stay.
+pub(crate) fn takes_back(reply: &Reply) -> bool {
+    use crate::op::{Forked, Suspended, Written};
+    matches!(
+        reply,
+        Reply::Record(Written::Refused(_) | Written::Fenced)
+            | Reply::Finish(Written::Refused(_) | Written::Fenced)
+            | Reply::Suspend(Suspended::Refused(_) | Suspended::Fenced)
+            | Reply::Fork(Forked::NoSuchStep(_))
+    )
+}

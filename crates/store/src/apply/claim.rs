@@ -1,0 +1,241 @@
+//! Claiming: from a queue, after a wait, or from a worker that is gone.
+//!
+//! Invariants: every claim raises the epoch; rows another worker has locked are skipped, not waited
+//! for; attempts count dequeues and recoveries, not wake-ups.
+
+use steadfast_core::{Error as Failure, ErrorClass, RunEvent, RunStatus, Timestamp, Transition, limits};
+
+use super::{queue, rows, steer};
+use crate::error::Error;
+use crate::gate::{Tx, first, params};
+use crate::op::{
+    Beaten, Claimed, DEFAULT_QUEUE, Dequeue, Heartbeat, QueueRow, RunRow, TakeOver, TakenOver, Wake,
+};
+
+/// Partitions looked at by one claim: bounds its time, and the next claim goes on after them.
+const PARTITIONS: usize = 64;
+
+pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, Error> {
+    let ws = op.workspace.as_str();
+    let queue = match queue::counted(tx, ws, &op.queue).await? {
+        Some(queue) => queue,
+        None if op.queue == DEFAULT_QUEUE => {
+            QueueRow { name: op.queue.clone(), ..QueueRow::default() }
+        }
+        None => return Ok(Claimed::default()),
+    };
+    let mut claimed = Claimed::default();
+    if queue.paused {
+        return Ok(claimed);
+    }
+    let limit = op.limit.min(limits::CLAIM_BATCH);
+    for partition in partitions(tx, op, &queue).await? {
+        let left = limit - claimed.runs.len();
+        if left == 0 {
+            break;
+        }
+        let room = queue::room(tx, ws, &queue, &partition, op.now).await?;
+        let free = room.free.min(worker_room(op, &queue, &partition));
+        if let (true, Some(at)) = (free <= 0, room.eases_at) {
+            claimed.next_at = Some(claimed.next_at.map_or(at, |next| next.min(at)));
+        }
+        let take = usize::try_from(free).unwrap_or(0).min(left);
+        if take > 0 {
+            claimed.runs.extend(take_from(tx, op, &queue, &partition, take).await?);
+        }
+    }
+    if claimed.runs.is_empty() && claimed.next_at.is_none() {
+        let at = params! { workspace: ws, queue: &op.queue, now: op.now };
+        claimed.next_at = match first(tx, "run_next_ready", at).await? {
+            Some(mut row) => Some(row.time()?),
+            None => None,
+        };
+    }
+    Ok(claimed)
+}
+
+/// The partitions to look at, beginning after the one served last and going round once.
+async fn partitions(tx: &mut impl Tx, op: &Dequeue, queue: &QueueRow) -> Result<Vec<String>, Error> {
+    if !queue.partitioned {
+        return Ok(vec![String::new()]);
+    }
+    let mut found = Vec::new();
+    let (mut after, mut wrapped) = (op.after_partition.clone(), false);
+    while found.len() < PARTITIONS {
+        let at = params! { workspace: &op.workspace, queue: &op.queue, after: &after };
+        let next = match first(tx, "run_next_partition", at).await? {
+            Some(mut row) => row.text()?,
+            None if wrapped => break,
+            None => {
+                wrapped = true;
+                after = String::new();
+                if first(tx, "run_has_partition", at).await?.is_some() {
+                    found.push(String::new());
+                }
+                continue;
+            }
+        };
+        if wrapped && next > op.after_partition {
+            break;
+        }
+        after.clone_from(&next);
+        found.push(next);
+    }
+    Ok(found)
+}
+
+fn worker_room(op: &Dequeue, queue: &QueueRow, partition: &str) -> i64 {
+    let Some(limit) = queue.worker_concurrency else { return i64::MAX };
+    let has = op.worker_has.iter().find(|(key, _)| key == partition).map_or(0, |(_, n)| *n);
+    limit - has
+}
+
+async fn take_from(
+    tx: &mut impl Tx,
+    op: &Dequeue,
+    queue: &QueueRow,
+    partition: &str,
+    take: usize,
+) -> Result<Vec<RunRow>, Error> {
+    let at = params! {
+        workspace: &op.workspace, queue: &op.queue, partition_key: partition, now: op.now,
+        app_version: &op.app_version, limit: take,
+    };
+    let mut runs = rows::runs(tx.query("run_dequeue_select", at).await?)?;
+    let claim = Claim { ws: &op.workspace, worker: &op.worker, until: op.lease_until, now: op.now };
+    claim.take(tx, &mut runs, 1).await?;
+    for run in &runs {
+        let token = format!("{}#{}", run.run_id, run.epoch);
+        queue::note_start(tx, &op.workspace, queue, partition, &token, op.now).await?;
+    }
+    Ok(runs)
+}
+
+struct Claim<'a> {
+    ws: &'a str,
+    worker: &'a str,
+    until: Timestamp,
+    now: Timestamp,
+}
+
+impl Claim<'_> {
+    /// Claims locked rows, all in the same status, in the database and in memory alike.
+    async fn take(&self, tx: &mut impl Tx, runs: &mut [RunRow], attempt: i64) -> Result<(), Error> {
+        let Some(head) = runs.first() else { return Ok(()) };
+        let arrow = arrow(head.status, RunEvent::Claim)?;
+        let ids: Vec<String> = runs.iter().map(|r| r.run_id.clone()).collect();
+        let set = params! {
+            workspace: self.ws, from: arrow.from().as_str(), to: arrow.to().as_str(), run_ids: ids,
+            worker: self.worker, attempt: attempt, now: self.now, lease_until: self.until,
+        };
+        tx.execute("run_claim", set).await?;
+        for run in runs {
+            run.status = arrow.to();
+            run.worker = self.worker.to_owned();
+            run.epoch += 1;
+            run.attempts += attempt;
+            run.started_at = run.started_at.or(Some(self.now));
+            run.wake_at = self.until;
+            run.parked = false;
+            run.waits.clear();
+            run.updated_at = self.now;
+            run.deadline_at = run.deadline_at.or(run.timeout.map(|d| self.now.after(d)));
+        }
+        Ok(())
+    }
+}
+
+/// The arrow for an event; the rows were selected by status, so a refusal is a bug.
+fn arrow(from: RunStatus, event: RunEvent) -> Result<Transition<RunStatus>, Error> {
+    from.on(event).map_err(|refused| Error::Incompatible(refused.to_string()))
+}
+
+pub(super) async fn wake(tx: &mut impl Tx, op: &Wake) -> Result<Claimed, Error> {
+    let mut rooms = op.rooms.clone();
+    let full: Vec<String> =
+        rooms.iter().filter(|(_, room)| *room <= 0).map(|(queue, _)| queue.clone()).collect();
+    let at = params! {
+        workspace: &op.workspace, now: op.now, app_version: &op.app_version, full_queues: full,
+        limit: op.limit.min(limits::CLAIM_BATCH),
+    };
+    let found = rows::runs(tx.query("run_wake_select", at).await?)?;
+    let mut claimed = Claimed::default();
+    let (mut woken, mut recovered) = (Vec::new(), Vec::new());
+    for run in found {
+        if !run.parked && run.attempts > run.max_attempts {
+            exhaust(tx, op, &run).await?;
+            claimed.exhausted.push(run.run_id);
+            continue;
+        }
+        if let Some((_, room)) = rooms.iter_mut().find(|(queue, _)| *queue == run.queue) {
+            *room -= 1;
+            if *room < 0 {
+                continue;
+            }
+        }
+        if run.parked { woken.push(run) } else { recovered.push(run) }
+    }
+    let claim = Claim { ws: &op.workspace, worker: &op.worker, until: op.lease_until, now: op.now };
+    claim.take(tx, &mut woken, 0).await?;
+    claim.take(tx, &mut recovered, 1).await?;
+    claimed.runs = woken;
+    claimed.runs.append(&mut recovered);
+    let next = params! { workspace: &op.workspace, now: op.now };
+    if let Some(mut row) = first(tx, "run_next_wake", next).await? {
+        claimed.next_at = Some(row.time()?).filter(|at| *at != Timestamp::NEVER);
+    }
+    Ok(claimed)
+}
+
+/// Parks a run that lost its worker once too often.
+async fn exhaust(tx: &mut impl Tx, op: &Wake, run: &RunRow) -> Result<(), Error> {
+    let reason = Failure::new(
+        ErrorClass::RetriesExceeded,
+        "SF-0302",
+        format!(
+            "the run lost its worker {} times (first run and {} recoveries are allowed); \
+             resume it once the cause is gone",
+            run.attempts, run.max_attempts
+        ),
+    );
+    let arrow = arrow(run.status, RunEvent::Exhaust)?;
+    steer::stop(tx, &op.workspace, run, arrow, &reason, op.now).await
+}
+
+pub(super) async fn take_over(tx: &mut impl Tx, op: &TakeOver) -> Result<TakenOver, Error> {
+    let escaped = op.name.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+    let set = params! {
+        workspace: &op.workspace, pattern: format!("{escaped}#%"), worker: &op.worker, now: op.now,
+    };
+    Ok(TakenOver(tx.execute("run_take_over", set).await?))
+}
+
+pub(super) async fn heartbeat(tx: &mut impl Tx, op: &Heartbeat) -> Result<Beaten, Error> {
+    /// A worker that has not reported for a day is not worth listing.
+    const FORGOTTEN: std::time::Duration = std::time::Duration::from_secs(86_400);
+    let me = params! {
+        workspace: &op.workspace, worker: &op.worker, app_version: &op.app_version, now: op.now,
+        before: op.now.before(FORGOTTEN),
+    };
+    if tx.execute("worker_insert", me).await? != 1 {
+        tx.execute("worker_update", me).await?;
+    } else {
+        tx.execute("worker_prune", me).await?;
+    }
+    let mut lost = Vec::new();
+    for chunk in op.leases.chunks(limits::CLAIM_BATCH) {
+        let ids: Vec<String> = chunk.iter().map(|(run_id, _)| run_id.clone()).collect();
+        let mine = params! {
+            workspace: &op.workspace, worker: &op.worker, run_ids: ids, lease_until: op.lease_until,
+            now: op.now,
+        };
+        tx.execute("run_beat", mine).await?;
+        tx.execute("slot_beat", mine).await?;
+        let mut owned = Vec::new();
+        for mut row in tx.query("run_owned", mine).await? {
+            owned.push((row.text()?, row.int()?));
+        }
+        lost.extend(chunk.iter().filter(|l| !owned.contains(l)).map(|(id, _)| id.clone()));
+    }
+    Ok(Beaten { lost })
+}

@@ -1,0 +1,276 @@
+//! What a run's owner writes: records, the end, a suspension. Every write is fenced.
+//!
+//! Invariants: the fence is checked under the run's row lock, which is kept until commit, so a claim
+//! by somebody else is either seen or waits; a done record is never changed.
+
+use steadfast_core::driver::{Outcome, Record as StepRecord, RecordState};
+use steadfast_core::{RunEvent, RunStatus};
+
+use super::{queue, rows, signal, start};
+use crate::error::Error;
+use crate::gate::{Tx, first, params};
+use crate::op::{
+    ContinueAsNew, Entry, Finish, Lease, Record, Release, RunRow, Signal, Signalled, Started, Suspend,
+    Suspended, With, Written,
+};
+
+/// Whether the lease is good; if so, it stays good until this transaction ends.
+pub(super) async fn fenced(tx: &mut impl Tx, lease: &Lease) -> Result<bool, Error> {
+    let at = params! {
+        workspace: &lease.workspace, run_id: &lease.run_id, epoch: lease.epoch, worker: &lease.worker,
+    };
+    Ok(first(tx, "run_fence", at).await?.is_some())
+}
+
+/// The run's row, locked.
+async fn lock(tx: &mut impl Tx, lease: &Lease) -> Result<Option<RunRow>, Error> {
+    let at = params! { workspace: &lease.workspace, run_id: &lease.run_id };
+    first(tx, "run_lock", at).await?.map(rows::run).transpose()
+}
+
+fn owned(lease: &Lease, run: &RunRow) -> bool {
+    run.status == RunStatus::Pending && run.epoch == lease.epoch && run.worker == lease.worker
+}
+
+pub(super) async fn record(tx: &mut impl Tx, op: &Record) -> Result<Written, Error> {
+    if !fenced(tx, &op.lease).await? {
+        return Ok(Written::Fenced);
+    }
+    write(tx, &op.lease, &op.entries).await
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+/// Where the caller's own work on the database stands, before it is run.
+pub(crate) enum Due {
+    /// It is to be run now; the lease stays good until this transaction ends.
+    Now,
+    /// It was run and recorded under this lease: an earlier commit whose answer was lost.
+    Before(Outcome),
+    /// The lease is void.
+    Fenced,
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+/// Whether work whose outcome the last of these records will hold is still to be run.
+pub(crate) async fn due(tx: &mut impl Tx, op: &Record) -> Result<Due, Error> {
+    if !fenced(tx, &op.lease).await? {
+        return Ok(Due::Fenced);
+    }
+    let Some(last) = op.entries.last() else { return Ok(Due::Now) };
+    let at = params! {
+        workspace: &op.lease.workspace, run_id: &op.lease.run_id, function_id: id(&last.record),
+        from: id(&last.record), limit: 1i64,
+    };
+    let Some(mut row) = first(tx, "step_epoch", at).await? else { return Ok(Due::Now) };
+    let mine = row.int()? == op.lease.epoch && row.text()? == last.record.name;
+    if !mine || row.text()? != RecordState::Done.as_str() {
+        return Ok(Due::Now);
+    }
+    let stored = first(tx, "step_list", at).await?.map(rows::record).transpose()?;
+    Ok(stored.map_or(Due::Now, |stored| Due::Before(stored.outcome)))
+}
+
+pub(super) async fn finish(tx: &mut impl Tx, op: &Finish) -> Result<Written, Error> {
+    let Some(run) = lock(tx, &op.lease).await? else { return Ok(Written::Fenced) };
+    let event = if op.outcome.is_ok() { RunEvent::Succeed } else { RunEvent::Fail };
+    if !owned(&op.lease, &run) {
+        // Our own earlier success, whose answer was lost: the epoch has not moved since.
+        let mine = run.epoch == op.lease.epoch && ended_as(&run, &op.outcome);
+        return Ok(if mine { Written::Done } else { Written::Fenced });
+    }
+    let arrow = run.status.on(event).map_err(|e| Error::Incompatible(e.to_string()))?;
+    match write(tx, &op.lease, &op.entries).await? {
+        Written::Done => {}
+        other => return Ok(other),
+    }
+    let (output, error) = split(&op.outcome);
+    let set = params! {
+        workspace: &op.lease.workspace, run_id: &op.lease.run_id, from: arrow.from().as_str(),
+        to: arrow.to().as_str(), epoch: op.lease.epoch, output: output, error: error, now: op.now,
+    };
+    tx.execute("run_end", set).await?;
+    queue::dedupe_free(tx, &op.lease.workspace, &run).await?;
+    arrive(tx, &op.lease.workspace, &run.parent, op.now).await?;
+    Ok(Written::Done)
+}
+
+fn ended_as(run: &RunRow, outcome: &Outcome) -> bool {
+    match outcome {
+        Ok(value) => run.status == RunStatus::Success && run.output.as_ref() == Some(value),
+        Err(error) => run.status == RunStatus::Error && run.error.as_ref() == Some(error),
+    }
+}
+
+/// Tells a run (if there is one) that something arrived for it, waking it if it is suspended.
+pub(super) async fn arrive(
+    tx: &mut impl Tx,
+    ws: &str,
+    run_id: &str,
+    now: steadfast_core::Timestamp,
+) -> Result<(), Error> {
+    if !run_id.is_empty() {
+        tx.execute("run_arrive", params! { workspace: ws, run_id: run_id, now: now }).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn suspend(tx: &mut impl Tx, op: &Suspend) -> Result<Suspended, Error> {
+    let Some(run) = lock(tx, &op.lease).await? else { return Ok(Suspended::Fenced) };
+    if !owned(&op.lease, &run) {
+        let mine = run.epoch == op.lease.epoch
+            && run.status == RunStatus::Pending
+            && run.parked
+            && run.waits == op.waits;
+        return Ok(if mine { Suspended::Done } else { Suspended::Fenced });
+    }
+    match write(tx, &op.lease, &op.entries).await? {
+        Written::Done => {}
+        Written::Fenced => return Ok(Suspended::Fenced),
+        Written::Refused(why) => return Ok(Suspended::Refused(why)),
+    }
+    let set = params! {
+        workspace: &op.lease.workspace, run_id: &op.lease.run_id, epoch: op.lease.epoch,
+        worker: &op.lease.worker, inbox: op.inbox, wake_at: op.wake_at, waits: &op.waits, now: op.now,
+    };
+    let parked = tx.execute("run_suspend", set).await? == 1;
+    Ok(if parked { Suspended::Done } else { Suspended::Arrived })
+}
+
+pub(super) async fn release(tx: &mut impl Tx, op: &Release) -> Result<Written, Error> {
+    let set = params! {
+        workspace: &op.lease.workspace, run_id: &op.lease.run_id, epoch: op.lease.epoch,
+        worker: &op.lease.worker, now: op.now,
+    };
+    let released = tx.execute("run_release", set).await? == 1;
+    Ok(if released { Written::Done } else { Written::Fenced })
+}
+
+pub(super) async fn continue_as_new(
+    tx: &mut impl Tx,
+    op: &ContinueAsNew,
+) -> Result<Written, Error> {
+    let Some(run) = lock(tx, &op.lease).await? else { return Ok(Written::Fenced) };
+    if !owned(&op.lease, &run) {
+        return Ok(Written::Fenced);
+    }
+    if run.generation == op.generation + 1 && run.input == op.input {
+        return Ok(Written::Done);
+    }
+    let at = params! {
+        workspace: &op.lease.workspace, run_id: &op.lease.run_id, epoch: op.lease.epoch,
+        worker: &op.lease.worker, input: &op.input, generation: op.generation, now: op.now,
+        run_ids: vec![op.lease.run_id.clone()],
+    };
+    if tx.execute("run_renew", at).await? != 1 {
+        return Ok(Written::Fenced);
+    }
+    tx.execute("step_clear", at).await?;
+    Ok(Written::Done)
+}
+
+/// Writes entries under a lease that was just checked.
+async fn write(tx: &mut impl Tx, lease: &Lease, entries: &[Entry]) -> Result<Written, Error> {
+    for entry in entries {
+        if !put(tx, lease, entry).await? {
+            continue;
+        }
+        if let Some(with) = &entry.with
+            && let Some(refusal) = attach(tx, lease, &entry.record, with).await?
+        {
+            return Ok(Written::Refused(refusal));
+        }
+    }
+    Ok(Written::Done)
+}
+
+/// Writes one record. False when it is there already: a repeated request, whose companions are too.
+async fn put(tx: &mut impl Tx, lease: &Lease, entry: &Entry) -> Result<bool, Error> {
+    let record = &entry.record;
+    let (output, error) = split(&record.outcome);
+    let fields = params! {
+        workspace: &lease.workspace, run_id: &lease.run_id, function_id: id(record),
+        seq: i64::try_from(record.seq).unwrap_or(i64::MAX), name: &record.name,
+        kind: record.kind.as_str(), state: record.state.as_str(), input: record.input.clone(),
+        output: output, error: error, child_run_id: record.child.clone().unwrap_or_default(),
+        attempt: i64::from(record.attempt), started_at: record.started_at,
+        completed_at: record.completed_at, next_at: record.next_at, epoch: lease.epoch,
+    };
+    let statement = if entry.replaces { "step_settle" } else { "step_insert" };
+    if tx.execute(statement, fields).await? == 1 {
+        return Ok(true);
+    }
+    let Some(mut row) = first(tx, "step_epoch", fields).await? else {
+        return Err(Error::Refused(format!("step {} is not there to be settled", record.id)));
+    };
+    if row.int()? == lease.epoch && row.text()? == record.name {
+        // MySQL counts changed rows, not matched ones: an unfinished record that was settled to what
+        // it already was has been settled all the same.
+        return Ok(entry.replaces && row.text()? != RecordState::Done.as_str());
+    }
+    Err(Error::Refused(format!("step {} of run {} is recorded already", record.id, lease.run_id)))
+}
+
+fn id(record: &StepRecord) -> i64 {
+    i64::try_from(record.id).unwrap_or(i64::MAX)
+}
+
+/// Writes what belongs to a record; gives the reason if that cannot be.
+async fn attach(
+    tx: &mut impl Tx,
+    lease: &Lease,
+    record: &StepRecord,
+    with: &With,
+) -> Result<Option<String>, Error> {
+    let (ws, run_id, now) = (lease.workspace.as_str(), lease.run_id.as_str(), record.completed_at);
+    match with {
+        With::Consume(seq) => {
+            let at = params! { workspace: ws, run_id: run_id, seq: *seq, function_id: id(record) };
+            let consumed = tx.execute("signal_consume", at).await? == 1;
+            return Ok((!consumed).then(|| format!("signal {seq} was consumed before")));
+        }
+        With::Publish { key, value } => {
+            let set = params! {
+                workspace: ws, run_id: run_id, value_key: key, value: value, now: now,
+            };
+            if tx.execute("value_insert", set).await? != 1 {
+                tx.execute("value_update", set).await?;
+            }
+        }
+        With::Append { stream, item } => {
+            let at = params! { workspace: ws, run_id: run_id, stream: stream };
+            let end = first(tx, "stream_end", at).await?.map_or(Ok(-1), |mut row| row.int())?;
+            let item = params! {
+                workspace: ws, run_id: run_id, stream: stream, seq: end + 1, item: item.clone(),
+                function_id: id(record),
+            };
+            tx.execute("stream_insert", item).await?;
+        }
+        With::Send(sent) => return Ok(refusal_of_send(sent, signal::signal(tx, sent).await?)),
+        With::Spawn(child) => return Ok(refusal_of_spawn(start::start(tx, child).await?)),
+    }
+    Ok(None)
+}
+
+fn refusal_of_send(signal: &Signal, reply: Signalled) -> Option<String> {
+    match reply {
+        Signalled::Accepted | Signalled::Duplicate => None,
+        Signalled::Over => Some(format!("run {} is over and takes no signals", signal.run_id)),
+        Signalled::NotFound => Some(format!("there is no run {}", signal.run_id)),
+    }
+}
+
+fn refusal_of_spawn(reply: Started) -> Option<String> {
+    match reply {
+        Started::New(_) | Started::Existing(_) => None,
+        Started::Conflict(field) => Some(format!("the child's id is taken by a run with another {field}")),
+        Started::Duplicate(run_id) => Some(format!("run {run_id} has the deduplication id")),
+        Started::NoQueue => Some("the child's queue does not exist".to_owned()),
+    }
+}
+
+fn split(outcome: &Outcome) -> (Option<String>, Option<String>) {
+    match outcome {
+        Ok(value) => (Some(value.clone()), None),
+        Err(error) => (None, Some(rows::error_text(error))),
+    }
+}

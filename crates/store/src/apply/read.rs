@@ -1,0 +1,153 @@
+//! Reading: runs, records, values, streams, workers.
+
+use steadfast_core::limits;
+
+use super::rows;
+use crate::error::Error;
+use crate::gate::{Tx, Value, first, params};
+use crate::op::{
+    FoundRun, FoundValue, GetRun, GetValue, ListRuns, ListSteps, ListWorkers, Load, Loaded,
+    PendingSignal, ReadStream, RunPage, StepPage, StreamPage, WorkerRow, Workers,
+};
+
+pub(super) async fn get_run(tx: &mut impl Tx, op: &GetRun) -> Result<FoundRun, Error> {
+    let at = params! { workspace: &op.workspace, run_id: &op.run_id };
+    let row = first(tx, "run_get", at).await?;
+    Ok(FoundRun(row.map(rows::run).transpose()?.map(Box::new)))
+}
+
+pub(super) async fn list_runs(tx: &mut impl Tx, op: &ListRuns) -> Result<RunPage, Error> {
+    let limit = op.limit.clamp(1, limits::PAGE_ROWS);
+    let (conditions, mut params) = conditions(op);
+    params.push(("workspace", Value::from(&op.workspace)));
+    params.push(("limit", Value::from(limit + 1)));
+    let mut runs = rows::runs(tx.query_where("run_list", &conditions, &params).await?)?;
+    let more = runs.len() > limit;
+    runs.truncate(limit);
+    let next = runs.last().filter(|_| more).map(|run| (run.created_at, run.run_id.clone()));
+    Ok(RunPage { runs, next })
+}
+
+/// The conditions of a filter: fixed texts with named parameters, never a caller's text.
+fn conditions(op: &ListRuns) -> (String, Vec<(&'static str, Value)>) {
+    let filter = &op.filter;
+    let mut texts: Vec<&'static str> = vec!["1 = 1"];
+    let mut params: Vec<(&'static str, Value)> = Vec::new();
+    if !filter.status.is_empty() {
+        texts.push("status IN (:statuses)");
+        let statuses: Vec<String> = filter.status.iter().map(|s| s.as_str().to_owned()).collect();
+        params.push(("statuses", statuses.into()));
+    }
+    let equals = [
+        ("workflow = :workflow", "workflow", &filter.workflow),
+        ("queue = :queue", "queue", &filter.queue),
+        ("app_version = :app_version", "app_version", &filter.app_version),
+        ("parent = :parent", "parent", &filter.parent),
+        ("forked_from = :forked_from", "forked_from", &filter.forked_from),
+    ];
+    for (text, name, value) in equals {
+        if let Some(value) = value {
+            texts.push(text);
+            params.push((name, value.into()));
+        }
+    }
+    if let Some(prefix) = &filter.id_prefix {
+        // A range, so that the prefix needs no escaping and compares as bytes.
+        texts.push("run_id >= :prefix AND run_id < :prefix_end");
+        params.push(("prefix", prefix.into()));
+        params.push(("prefix_end", format!("{prefix}\u{10FFFF}").into()));
+    }
+    if let Some(from) = filter.created_from {
+        texts.push("created_at >= :created_from");
+        params.push(("created_from", from.into()));
+    }
+    if let Some(to) = filter.created_to {
+        texts.push("created_at < :created_to");
+        params.push(("created_to", to.into()));
+    }
+    if let Some((at, run_id)) = &op.after {
+        texts.push("(created_at < :after_at OR (created_at = :after_at AND run_id < :after_id))");
+        params.push(("after_at", (*at).into()));
+        params.push(("after_id", run_id.into()));
+    }
+    (texts.join(" AND "), params)
+}
+
+pub(super) async fn list_steps(tx: &mut impl Tx, op: &ListSteps) -> Result<StepPage, Error> {
+    let at = params! {
+        workspace: &op.workspace, run_id: &op.run_id, from: op.from,
+        limit: op.limit.clamp(1, limits::PAGE_ROWS),
+    };
+    let rows = tx.query("step_list", at).await?;
+    Ok(StepPage(rows.into_iter().map(rows::record).collect::<Result<_, _>>()?))
+}
+
+pub(super) async fn load(tx: &mut impl Tx, op: &Load) -> Result<Loaded, Error> {
+    let at = params! {
+        workspace: &op.workspace, run_id: &op.run_id, from: 0i64,
+        limit: usize::try_from(limits::STEPS_PER_RUN).unwrap_or(usize::MAX),
+    };
+    // The counter first: what arrives between these reads is then seen as new by the suspension.
+    let run = first(tx, "run_get", at).await?.map(rows::run).transpose()?;
+    let inbox = run.map_or(0, |run| run.inbox);
+    let mut steps = Vec::new();
+    if op.steps {
+        for row in tx.query("step_list", at).await? {
+            steps.push(rows::record(row)?);
+        }
+    }
+    let mut signals = Vec::new();
+    for mut row in tx.query("signal_pending", at).await? {
+        signals.push(PendingSignal { seq: row.int()?, name: row.text()?, payload: row.text()? });
+    }
+    let mut over = Vec::new();
+    if !op.children.is_empty() {
+        let which = params! { workspace: &op.workspace, run_ids: op.children.clone() };
+        over = rows::runs(tx.query("run_children_over", which).await?)?;
+        over.sort_by(|a, b| a.run_id.cmp(&b.run_id));
+    }
+    Ok(Loaded { steps, signals, inbox, over })
+}
+
+pub(super) async fn get_value(tx: &mut impl Tx, op: &GetValue) -> Result<FoundValue, Error> {
+    let at = params! { workspace: &op.workspace, run_id: &op.run_id, value_key: &op.key };
+    Ok(FoundValue(match first(tx, "value_get", at).await? {
+        Some(mut row) => Some(row.text()?),
+        None => None,
+    }))
+}
+
+pub(super) async fn read_stream(tx: &mut impl Tx, op: &ReadStream) -> Result<StreamPage, Error> {
+    let limit = op.limit.clamp(1, limits::PAGE_ROWS);
+    let at = params! {
+        workspace: &op.workspace, run_id: &op.run_id, stream: &op.stream, from: op.from, limit: limit,
+    };
+    // The run first: if it is over, no item can follow those read after.
+    let run = first(tx, "run_get", at).await?.map(rows::run).transpose()?;
+    let mut closed = run.is_none_or(|run| run.status.is_terminal());
+    let mut items = Vec::new();
+    let rows = tx.query("stream_read", at).await?;
+    let full = rows.len() == limit;
+    for mut row in rows {
+        match row.opt_text()? {
+            Some(item) => items.push(item),
+            None => return Ok(StreamPage { items, closed: true }),
+        }
+    }
+    closed &= !full;
+    Ok(StreamPage { items, closed })
+}
+
+pub(super) async fn list_workers(tx: &mut impl Tx, op: &ListWorkers) -> Result<Workers, Error> {
+    let at = params! { workspace: &op.workspace, since: op.since };
+    let mut workers = Vec::new();
+    for mut row in tx.query("worker_list", at).await? {
+        workers.push(WorkerRow {
+            worker: row.text()?,
+            app_version: row.text()?,
+            started_at: row.time()?,
+            seen_at: row.time()?,
+        });
+    }
+    Ok(Workers(workers))
+}

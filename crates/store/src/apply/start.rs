@@ -1,0 +1,168 @@
+//! Beginning a run: by its id, at most once.
+
+use steadfast_core::{RunStatus, Timestamp};
+
+use super::{queue, rows};
+use crate::error::Error;
+use crate::gate::{Tx, first, params};
+use crate::op::{DEFAULT_QUEUE, Debounce, Debounced, Lease, RunRow, Start, Started};
+
+/// Creates a run, or finds the one with its id.
+pub(crate) async fn start(tx: &mut impl Tx, op: &Start) -> Result<Started, Error> {
+    let Some(place) = place(tx, op).await? else {
+        return Ok(Started::NoQueue);
+    };
+    if !op.dedupe_id.is_empty()
+        && let Some(reply) = reserve(tx, op).await?
+    {
+        return Ok(reply);
+    }
+    if insert(tx, op, &place).await? {
+        let claimed = op.claim.as_ref().filter(|_| place.open);
+        return Ok(Started::New(claimed.map(|(worker, _)| lease(op, worker))));
+    }
+    let row = first(tx, "run_lock", params! { workspace: &op.workspace, run_id: &op.run_id }).await?;
+    let row = row.ok_or_else(|| Error::Transient("the run was removed meanwhile".to_owned()))?;
+    let existing = rows::run(row)?;
+    if !op.dedupe_id.is_empty() && existing.seed != op.seed {
+        // The key was reserved for this request alone, and this request made no run.
+        queue::dedupe_release(tx, &op.workspace, &op.queue, &op.dedupe_id, &op.run_id, &existing)
+            .await?;
+    }
+    Ok(compare(op, &existing))
+}
+
+/// Where on the queue the run goes.
+struct Place {
+    rank: i64,
+    partition: String,
+    /// Whether a start may be claimed at once: nothing limits the queue.
+    open: bool,
+}
+
+/// The place on the queue, or `None` if there is no such queue.
+async fn place(tx: &mut impl Tx, op: &Start) -> Result<Option<Place>, Error> {
+    let found = queue::get(tx, &op.workspace, &op.queue).await?;
+    Ok(match found {
+        Some(queue) => Some(Place {
+            rank: if queue.priorities { op.priority } else { 0 },
+            partition: if queue.partitioned { op.partition.clone() } else { String::new() },
+            open: queue.concurrency.is_none()
+                && queue.worker_concurrency.is_none()
+                && queue.rate.is_none()
+                && !queue.paused,
+        }),
+        None if op.queue == DEFAULT_QUEUE => {
+            Some(Place { rank: 0, partition: String::new(), open: true })
+        }
+        None => None,
+    })
+}
+
+/// Takes the deduplication id, or says who has it.
+async fn reserve(tx: &mut impl Tx, op: &Start) -> Result<Option<Started>, Error> {
+    let taken = queue::dedupe_take(tx, op).await?;
+    match taken {
+        None => Ok(None),
+        Some((holder, _)) if holder == op.run_id => Ok(None),
+        Some((holder, _)) => Ok(Some(Started::Duplicate(holder))),
+    }
+}
+
+async fn insert(tx: &mut impl Tx, op: &Start, place: &Place) -> Result<bool, Error> {
+    let claimed = op.claim.as_ref().filter(|_| place.open);
+    let status = if claimed.is_some() { RunStatus::Pending } else { RunStatus::Enqueued };
+    let deadline = op.deadline_at.or_else(|| {
+        claimed.and(op.timeout).map(|timeout| op.now.after(timeout))
+    });
+    let inserted = tx
+        .execute(
+            "run_insert",
+            params! {
+                workspace: &op.workspace, run_id: &op.run_id, workflow: &op.workflow,
+                status: status.as_str(), input: &op.input, queue: &op.queue,
+                partition_key: &place.partition, priority: op.priority, sort_rank: place.rank,
+                dedupe_id: &op.dedupe_id, app_version: &op.app_version,
+                worker: claimed.map_or("", |(worker, _)| worker.as_str()),
+                epoch: i64::from(claimed.is_some()), attempts: i64::from(claimed.is_some()),
+                max_attempts: op.max_attempts, created_at: op.now,
+                started_at: claimed.map(|_| op.now),
+                ready_at: op.ready_at,
+                wake_at: claimed.map_or(Timestamp::NEVER, |(_, until)| *until),
+                timeout_us: op.timeout, deadline_at: deadline, forked_from: "",
+                parent: &op.parent, detached: op.detached, seed: op.seed,
+            },
+        )
+        .await?;
+    Ok(inserted == 1)
+}
+
+fn lease(op: &Start, worker: &str) -> Lease {
+    Lease {
+        workspace: op.workspace.clone(),
+        run_id: op.run_id.clone(),
+        worker: worker.to_owned(),
+        epoch: 1,
+    }
+}
+
+/// The same request again gets the same answer; the same id for something else is a conflict.
+fn compare(op: &Start, row: &RunRow) -> Started {
+    if row.workflow != op.workflow {
+        return Started::Conflict("workflow");
+    }
+    if row.generation == 0 && row.input != op.input {
+        return Started::Conflict("input");
+    }
+    let mine = row.seed == op.seed && row.parent == op.parent;
+    if mine && row.status == RunStatus::Enqueued {
+        return Started::New(None);
+    }
+    match &op.claim {
+        // Our own earlier success, whose answer was lost: the lease is still ours.
+        Some((worker, _)) if mine && row.worker == *worker && row.epoch == 1 => {
+            Started::New(Some(lease(op, worker)))
+        }
+        _ => Started::Existing(row.status),
+    }
+}
+
+/// Replaces the waiting run of a key, or creates it.
+pub(super) async fn debounce(tx: &mut impl Tx, op: &Debounce) -> Result<Debounced, Error> {
+    let start_op = &op.start;
+    let key = params! {
+        workspace: &start_op.workspace, queue: &start_op.queue, dedupe_id: &start_op.dedupe_id,
+    };
+    if let Some(mut row) = first(tx, "dedupe_get", key).await? {
+        let (run_id, first_at) = (row.text()?, row.time()?);
+        let latest = op.max_wait.map_or(Timestamp::NEVER, |d| first_at.after(d));
+        let replaced = tx
+            .execute(
+                "run_replace_input",
+                params! {
+                    workspace: &start_op.workspace, run_id: &run_id, input: &start_op.input,
+                    ready_at: start_op.ready_at.min(latest), now: start_op.now,
+                },
+            )
+            .await?;
+        let answer = match run_id == start_op.run_id {
+            true => Debounced::New,
+            false => Debounced::Replaced(run_id.clone()),
+        };
+        // MySQL counts changed rows, not matched ones: an equal replacement is a replacement too.
+        let waits = replaced == 1 || is_enqueued(tx, &start_op.workspace, &run_id).await?;
+        return Ok(if waits { answer } else { Debounced::Busy(run_id) });
+    }
+    Ok(match start(tx, start_op).await? {
+        Started::New(_) => Debounced::New,
+        Started::Existing(_) => Debounced::Conflict("id"),
+        Started::Conflict(field) => Debounced::Conflict(field),
+        Started::Duplicate(run_id) => Debounced::Busy(run_id),
+        Started::NoQueue => Debounced::NoQueue,
+    })
+}
+
+async fn is_enqueued(tx: &mut impl Tx, ws: &str, run_id: &str) -> Result<bool, Error> {
+    let row = first(tx, "run_get", params! { workspace: ws, run_id: run_id }).await?;
+    Ok(row.map(rows::run).transpose()?.is_some_and(|run| run.status == RunStatus::Enqueued))
+}

@@ -1,0 +1,151 @@
+//! Steering from outside: cancel, resume, fork, purge.
+//!
+//! Invariants: a cancel is decided by the commit order, and a loser is told so; a fork never touches
+//! its source; a purge removes only runs that are over.
+
+use steadfast_core::{Error as Failure, RunEvent, RunStatus, Timestamp, Transition, limits};
+
+use super::{own, queue, rows};
+use crate::error::Error;
+use crate::gate::{Tx, first, params};
+use crate::op::{
+    Cancel, Cancelled, Fork, Forked, Purge, Purged, Resume, Resumed, RunRow,
+};
+
+async fn lock(tx: &mut impl Tx, ws: &str, run_id: &str) -> Result<Option<RunRow>, Error> {
+    let at = params! { workspace: ws, run_id: run_id };
+    first(tx, "run_lock", at).await?.map(rows::run).transpose()
+}
+
+pub(super) async fn cancel(tx: &mut impl Tx, op: &Cancel) -> Result<Cancelled, Error> {
+    let ws = op.workspace.as_str();
+    let Some(run) = lock(tx, ws, &op.run_id).await? else { return Ok(Cancelled::NotFound) };
+    let Ok(arrow) = run.status.on(RunEvent::Cancel) else {
+        return Ok(Cancelled::AlreadyOver(run.status));
+    };
+    stop(tx, ws, &run, arrow, &op.reason, op.now).await?;
+    // Attached descendants, breadth first; each is locked before its own children are looked up.
+    let mut stopped = Vec::new();
+    let mut parents = vec![run.run_id];
+    while let Some(parent) = parents.pop() {
+        let at = params! { workspace: ws, run_id: &parent };
+        for mut row in tx.query("run_attached_children", at).await? {
+            let child = row.text()?;
+            if let Some(run) = lock(tx, ws, &child).await?
+                && let Ok(arrow) = run.status.on(RunEvent::Cancel)
+            {
+                stop(tx, ws, &run, arrow, &op.reason, op.now).await?;
+                stopped.push(child.clone());
+                parents.push(child);
+            }
+        }
+    }
+    stopped.sort();
+    Ok(Cancelled::Done(stopped))
+}
+
+/// Ends a locked run from outside: its owner, if any, is fenced off.
+pub(super) async fn stop(
+    tx: &mut impl Tx,
+    ws: &str,
+    run: &RunRow,
+    arrow: Transition<RunStatus>,
+    reason: &Failure,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let set = params! {
+        workspace: ws, run_id: &run.run_id, from: arrow.from().as_str(), to: arrow.to().as_str(),
+        error: rows::error_text(reason), now: now, run_ids: vec![run.run_id.clone()],
+    };
+    tx.execute("run_stop", set).await?;
+    tx.execute("slot_clear", set).await?;
+    queue::dedupe_free(tx, ws, run).await?;
+    own::arrive(tx, ws, &run.parent, now).await
+}
+
+pub(super) async fn resume(tx: &mut impl Tx, op: &Resume) -> Result<Resumed, Error> {
+    let Some(run) = lock(tx, &op.workspace, &op.run_id).await? else {
+        return Ok(Resumed::NotFound);
+    };
+    let Ok(arrow) = run.status.on(RunEvent::Resume) else {
+        return Ok(Resumed::NotStopped(run.status));
+    };
+    let set = params! {
+        workspace: &op.workspace, run_id: &op.run_id, from: arrow.from().as_str(),
+        to: arrow.to().as_str(), now: op.now,
+    };
+    tx.execute("run_resume", set).await?;
+    Ok(Resumed::Done)
+}
+
+pub(super) async fn fork(tx: &mut impl Tx, op: &Fork) -> Result<Forked, Error> {
+    let ws = op.workspace.as_str();
+    let Some(source) = lock(tx, ws, &op.source).await? else { return Ok(Forked::NotFound) };
+    if let Some(taken) = lock(tx, ws, &op.run_id).await? {
+        return Ok(Forked::Taken { same: taken.forked_from == op.source });
+    }
+    if let Some(patch) = op.patches.iter().find(|p| i64::try_from(p.id).unwrap_or(i64::MAX) >= op.from_step) {
+        return Ok(Forked::NoSuchStep(i64::try_from(patch.id).unwrap_or(i64::MAX)));
+    }
+    insert_fork(tx, op, &source).await?;
+    let copy = params! { workspace: ws, source: &op.source, to: &op.run_id, from: op.from_step };
+    tx.execute("step_copy", copy).await?;
+    for patch in &op.patches {
+        let (output, error) = match &patch.outcome {
+            Ok(value) => (Some(value.clone()), None),
+            Err(error) => (None, Some(rows::error_text(error))),
+        };
+        let id = i64::try_from(patch.id).unwrap_or(i64::MAX);
+        let set = params! {
+            workspace: ws, run_id: &op.run_id, function_id: id, output: output, error: error,
+        };
+        if tx.execute("step_patch", set).await? != 1
+            && first(tx, "step_epoch", set).await?.is_none()
+        {
+            // The copied prefix has no such step. The new run is taken back by `takes_back`.
+            return Ok(Forked::NoSuchStep(id));
+        }
+    }
+    Ok(Forked::Done)
+}
+
+/// The new run: what the source was started with, on its queue, with a fresh budget.
+async fn insert_fork(tx: &mut impl Tx, op: &Fork, source: &RunRow) -> Result<(), Error> {
+    let version = op.app_version.as_deref().unwrap_or(&source.app_version);
+    let new = params! {
+        workspace: &op.workspace, run_id: &op.run_id, workflow: &source.workflow,
+        status: RunStatus::Enqueued.as_str(), input: op.input.as_ref().unwrap_or(&source.input),
+        queue: &source.queue, partition_key: &source.partition, priority: 0i64, sort_rank: 0i64,
+        dedupe_id: "", app_version: version, worker: "", epoch: 0i64, attempts: 0i64,
+        max_attempts: source.max_attempts, created_at: op.now, started_at: None::<i64>,
+        ready_at: op.now, wake_at: Timestamp::NEVER, timeout_us: op.timeout.or(source.timeout),
+        deadline_at: None::<i64>, forked_from: &op.source, parent: "", detached: false,
+        seed: source.seed,
+    };
+    tx.execute("run_insert", new).await?;
+    // The copied steps replay under the same logical clock and the same generation.
+    let same = params! {
+        workspace: &op.workspace, run_id: &op.run_id, generation: source.generation,
+        seed: source.seed, started_at: source.started_at,
+    };
+    tx.execute("run_fork_fields", same).await?;
+    Ok(())
+}
+
+pub(super) async fn purge(tx: &mut impl Tx, op: &Purge) -> Result<Purged, Error> {
+    let which = params! {
+        workspace: &op.workspace, before: op.before, limit: op.limit.min(limits::PURGE_BATCH),
+    };
+    let mut ids = Vec::new();
+    for mut row in tx.query("run_purge_select", which).await? {
+        ids.push(row.text()?);
+    }
+    if ids.is_empty() {
+        return Ok(Purged(0));
+    }
+    let gone = params! { workspace: &op.workspace, run_ids: ids };
+    for statement in ["step_clear", "signal_clear", "value_clear", "stream_clear", "slot_clear"] {
+        tx.execute(statement, gone).await?;
+    }
+    Ok(Purged(tx.execute("run_purge", gone).await?))
+}

@@ -1,0 +1,79 @@
+//! Every difference between the databases, in one place.
+//!
+//! Conventions: statements are written once with holes `{{name}}` and parameters `:name`; a dialect
+//! fills the holes and numbers the parameters. Keys compare as bytes everywhere: `TEXT` on SQLite,
+//! `text COLLATE "C"` on Postgres, `VARBINARY` on MySQL and MariaDB (whose binary text collations
+//! still ignore trailing spaces). SQLite needs no row locks because its writer is alone.
+//! Deliberately absent: anything a database cannot do is not emulated here.
+
+/// A family of databases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Dialect {
+    Sqlite,
+    Postgres,
+    /// MySQL 8+ and MariaDB 10.6+, by their common subset.
+    Mysql,
+}
+
+/// Columns of `run`, in the order in which `RunRow` is read.
+const RUN_COLUMNS: &str = "run_id, workflow, status, input, output, error, queue, partition_key, \
+    priority, dedupe_id, app_version, worker, epoch, attempts, max_attempts, created_at, updated_at, \
+    started_at, finished_at, ready_at, wake_at, parked, waits, timeout_us, deadline_at, forked_from, \
+    parent, detached, generation, seed, inbox";
+/// Columns of `step`, in the order in which a record is read.
+const STEP_COLUMNS: &str = "function_id, seq, name, kind, state, input, output, error, child_run_id, \
+    attempt, started_at, completed_at, next_at";
+/// Columns of `queue`, in the order in which `QueueRow` is read.
+const QUEUE_COLUMNS: &str = "name, concurrency, worker_concurrency, rate_limit, rate_period_us, \
+    priorities, partitioned, paused";
+
+impl Dialect {
+    /// The text for a hole, or `None` if there is no such hole.
+    pub(crate) fn fill(self, hole: &str) -> Option<String> {
+        use Dialect::{Mysql, Postgres, Sqlite};
+        if let Some(column) = hole.strip_prefix("or_keep:") {
+            return Some(match self {
+                Sqlite | Postgres => "ON CONFLICT DO NOTHING".to_owned(),
+                // Not INSERT IGNORE, which would also swallow truncation and bad values.
+                Mysql => format!("ON DUPLICATE KEY UPDATE {column} = {column}"),
+            });
+        }
+        let text = match (hole, self) {
+            ("run_columns", _) => RUN_COLUMNS,
+            ("step_columns", _) => STEP_COLUMNS,
+            ("queue_columns", _) => QUEUE_COLUMNS,
+            ("never", _) => "9223372036854775807",
+            ("key", Sqlite) => "TEXT",
+            ("key", Postgres) => "text COLLATE \"C\"",
+            ("key", Mysql) => "VARBINARY(255)",
+            ("ws", Sqlite) => "TEXT",
+            ("ws", Postgres) => "text COLLATE \"C\"",
+            ("ws", Mysql) => "VARBINARY(64)",
+            ("text", Sqlite | Postgres) => "TEXT",
+            ("text", Mysql) => "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+            ("int", Sqlite) => "INTEGER",
+            ("int", Postgres | Mysql) => "BIGINT",
+            ("end", Sqlite) => "STRICT",
+            ("end", Postgres) => "",
+            ("end", Mysql) => "ENGINE=InnoDB",
+            ("for_update" | "skip_locked", Sqlite) => "",
+            ("for_update", Postgres | Mysql) => "FOR UPDATE",
+            ("skip_locked", Postgres | Mysql) => "FOR UPDATE SKIP LOCKED",
+            ("escape", Sqlite | Postgres) => "ESCAPE '\\'",
+            ("escape", Mysql) => "ESCAPE '\\\\'",
+            _ => return None,
+        };
+        Some(text.to_owned())
+    }
+
+    /// The placeholder for parameter `n` (from 1). Postgres is told the type, because it cannot
+    /// always infer one.
+    pub(crate) fn placeholder(self, n: usize, integer: bool) -> String {
+        match (self, integer) {
+            (Dialect::Sqlite, _) => format!("?{n}"),
+            (Dialect::Postgres, true) => format!("${n}::int8"),
+            (Dialect::Postgres, false) => format!("${n}::text"),
+            (Dialect::Mysql, _) => "?".to_owned(),
+        }
+    }
+}

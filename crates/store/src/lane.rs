@@ -1,0 +1,309 @@
+//! Lanes: writers side by side, each with a session of its own and group commit.
+//!
+//! Invariants: the operations of one run go to one lane and are applied in the order in which they
+//! were sent; an answer goes out after its commit; a failing operation takes back its own writes and
+//! nobody else's. A batch is first applied as it is; if one of it fails, again with a savepoint around
+//! each; if that fails as a whole (a deadlock, a lost connection), each in a transaction of its own.
+//! Deliberately absent: timers for batching. While a commit runs, the next batch gathers.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use futures::channel::oneshot;
+use steadfast_core::limits;
+use tokio::sync::mpsc;
+
+use crate::apply;
+use crate::backend::Job;
+use crate::error::Error;
+use crate::op::{Entry, Op, Reply, Started, With};
+use crate::session::{self, Begin, Connect, Session};
+
+/// Writers of one store. More would mostly wait for each other's locks and the disk.
+const LANES: usize = 4;
+/// Jobs that may wait for a lane; beyond it, callers wait to hand theirs in.
+const WAITING: usize = 2048;
+/// Savepoints in one transaction: beyond 64, Postgres keeps them in a slow place.
+const SAVEPOINTS: usize = 64;
+
+/// The lanes of a store. They end when this is dropped and their jobs are done.
+pub(crate) struct Lanes(Vec<mpsc::Sender<Job>>);
+
+impl Lanes {
+    pub(crate) fn spawn<C: Connect>(connect: &Arc<C>) -> Self {
+        let lane = |_| {
+            let (jobs, waiting) = mpsc::channel(WAITING);
+            let lane = Lane { connect: connect.clone(), session: None };
+            tokio::spawn(lane.serve(waiting));
+            jobs
+        };
+        Self((0..LANES).map(lane).collect())
+    }
+
+    /// Has an operation carried out.
+    pub(crate) async fn send(&self, op: Op) -> Result<Reply, Error> {
+        let lane = &self.0[place(&op)];
+        let (reply, answer) = oneshot::channel();
+        lane.send(Job { op, reply }).await.map_err(|_| Error::Closed)?;
+        answer.await.map_err(|_| Error::Closed)?
+    }
+}
+
+/// The lane of an operation: by the run it concerns, else by its queue or workspace.
+fn place(op: &Op) -> usize {
+    let key = match op {
+        Op::Start(op) => (&op.workspace, &op.run_id),
+        Op::Debounce(op) => (&op.start.workspace, &op.start.run_id),
+        Op::Record(op) => (&op.lease.workspace, &op.lease.run_id),
+        Op::Finish(op) => (&op.lease.workspace, &op.lease.run_id),
+        Op::Suspend(op) => (&op.lease.workspace, &op.lease.run_id),
+        Op::Release(op) => (&op.lease.workspace, &op.lease.run_id),
+        Op::ContinueAsNew(op) => (&op.lease.workspace, &op.lease.run_id),
+        Op::TakeSlot(op) => (&op.lease.workspace, &op.lease.run_id),
+        Op::FreeSlot(op) => (&op.lease.workspace, &op.lease.run_id),
+        Op::Cancel(op) => (&op.workspace, &op.run_id),
+        Op::Resume(op) => (&op.workspace, &op.run_id),
+        Op::Signal(op) => (&op.workspace, &op.run_id),
+        Op::Fork(op) => (&op.workspace, &op.run_id),
+        Op::Dequeue(op) => (&op.workspace, &op.queue),
+        Op::PutQueue(op) => (&op.workspace, &op.queue.name),
+        Op::Wake(op) => (&op.workspace, &op.workspace),
+        Op::TakeOver(op) => (&op.workspace, &op.workspace),
+        Op::Heartbeat(op) => (&op.workspace, &op.workspace),
+        Op::Purge(op) => (&op.workspace, &op.workspace),
+        // Reads have sessions of their own; here they would merely wait.
+        Op::GetRun(_)
+        | Op::ListRuns(_)
+        | Op::ListSteps(_)
+        | Op::Load(_)
+        | Op::GetValue(_)
+        | Op::ReadStream(_)
+        | Op::ListQueues(_)
+        | Op::InspectQueue(_)
+        | Op::ListWorkers(_) => return 0,
+    };
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    usize::try_from(hasher.finish() % LANES as u64).unwrap_or(0)
+}
+
+/// Whether somebody who waits for work, a signal or an end should look again.
+fn makes_ready(op: &Op, reply: &Reply) -> bool {
+    let sends = |entries: &[Entry]| {
+        entries.iter().any(|entry| matches!(entry.with, Some(With::Send(_) | With::Spawn(_))))
+    };
+    match op {
+        Op::Start(op) => op.claim.is_none() && matches!(reply, Reply::Start(Started::New(_))),
+        Op::Record(op) => sends(&op.entries),
+        Op::Suspend(op) => sends(&op.entries),
+        _ => matches!(
+            op,
+            Op::Signal(_)
+                | Op::Finish(_)
+                | Op::Cancel(_)
+                | Op::Resume(_)
+                | Op::Fork(_)
+                | Op::Debounce(_)
+                | Op::Release(_)
+                | Op::PutQueue(_)
+                | Op::FreeSlot(_)
+        ),
+    }
+}
+
+/// How a batch is applied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// As it is: one failure spoils all.
+    Trusting,
+    /// Each operation under a savepoint.
+    Careful,
+}
+
+struct Lane<C: Connect> {
+    connect: Arc<C>,
+    session: Option<C::Session>,
+}
+
+type Answers = Vec<Result<Reply, Error>>;
+
+impl<C: Connect> Lane<C> {
+    async fn serve(mut self, mut jobs: mpsc::Receiver<Job>) {
+        let mut batch = Vec::new();
+        while jobs.recv_many(&mut batch, limits::COMMIT_BATCH).await > 0 {
+            self.commit(std::mem::take(&mut batch)).await;
+        }
+    }
+
+    /// Carries out a batch, one way or another, and answers it.
+    async fn commit(&mut self, mut batch: Vec<Job>) {
+        if batch.len() > 1 {
+            batch = self.together(batch, Manner::Trusting).await;
+        }
+        while batch.len() > 1 {
+            let rest = batch.split_off(batch.len().min(SAVEPOINTS));
+            for job in self.together(batch, Manner::Careful).await {
+                self.alone(job).await;
+            }
+            batch = rest;
+        }
+        for job in batch {
+            self.alone(job).await;
+        }
+    }
+
+    /// Commits a batch at once and answers it; gives back the jobs of a batch that failed as a whole.
+    async fn together(&mut self, batch: Vec<Job>, manner: Manner) -> Vec<Job> {
+        let done = match self.connected().await {
+            Ok(session) => together(session, &batch, manner).await,
+            Err(error) => {
+                answer(batch, |_| Err(error.clone()));
+                return Vec::new();
+            }
+        };
+        self.drop_unusable();
+        match done {
+            Ok(answers) => {
+                self.announce(batch.iter().map(|job| &job.op).zip(&answers));
+                let mut answers = answers.into_iter();
+                answer(batch, |_| answers.next().unwrap_or(Err(Error::Closed)));
+                Vec::new()
+            }
+            Err(error @ Error::Ambiguous(_)) => {
+                answer(batch, |_| Err(error.clone()));
+                Vec::new()
+            }
+            Err(error) => {
+                tracing::debug!(%error, jobs = batch.len(), "a batch is taken apart");
+                batch
+            }
+        }
+    }
+
+    /// Carries out one job in a transaction of its own.
+    async fn alone(&mut self, job: Job) {
+        let mut tried = 0;
+        let done = loop {
+            let session = match self.connected().await {
+                Ok(session) => session,
+                Err(error) => break Err(error),
+            };
+            let done = alone(session, &job.op).await;
+            self.drop_unusable();
+            match done {
+                Err(Error::Transient(_)) if tried < session::TRIES => {
+                    session::brief_wait(tried).await;
+                    tried += 1;
+                }
+                done => break done,
+            }
+        };
+        self.announce(std::iter::once((&job.op, &done)));
+        // A caller that went away does not need its answer.
+        let _ = job.reply.send(done);
+    }
+
+    async fn connected(&mut self) -> Result<&mut C::Session, Error> {
+        if self.session.as_ref().is_none_or(|session| !session.is_usable()) {
+            self.session = None;
+            let made = self.connect.connect().await.map_err(session::later)?;
+            self.session = Some(made);
+        }
+        Ok(self.session.as_mut().expect("invariant: it was just made"))
+    }
+
+    fn drop_unusable(&mut self) {
+        if self.session.as_ref().is_some_and(|session| !session.is_usable()) {
+            self.session = None;
+        }
+    }
+
+    fn announce<'a>(&self, mut done: impl Iterator<Item = (&'a Op, &'a Result<Reply, Error>)>) {
+        if done.any(|(op, reply)| reply.as_ref().is_ok_and(|reply| makes_ready(op, reply))) {
+            self.connect.announce();
+        }
+    }
+}
+
+fn answer(batch: Vec<Job>, mut with: impl FnMut(&Op) -> Result<Reply, Error>) {
+    for job in batch {
+        let reply = with(&job.op);
+        let _ = job.reply.send(reply);
+    }
+}
+
+/// One transaction for a batch: the answers if it committed, an error if nothing (or, for an
+/// ambiguous one, perhaps everything) was written.
+async fn together<S: Session>(
+    session: &mut S,
+    batch: &[Job],
+    manner: Manner,
+) -> Result<Answers, Error> {
+    let applied = async {
+        session::begin(session, Begin::Crowd).await?;
+        let mut answers = Answers::with_capacity(batch.len());
+        for job in batch {
+            answers.push(match manner {
+                Manner::Trusting => Ok(trusting(session, &job.op).await?),
+                Manner::Careful => careful(session, &job.op).await?,
+            });
+        }
+        Ok(answers)
+    };
+    let applied: Result<Answers, Error> = applied.await;
+    match applied {
+        Ok(answers) => session::commit(session).await.map(|()| answers),
+        Err(error) => {
+            session::roll_back(session).await;
+            Err(error)
+        }
+    }
+}
+
+async fn trusting<S: Session>(session: &mut S, op: &Op) -> Result<Reply, Error> {
+    let before = session.writes();
+    let reply = session::apply(session, op).await?;
+    if apply::takes_back(&reply) && session.writes() != before {
+        return Err(Error::Transient(format!("{} must be taken back", op.name())));
+    }
+    Ok(reply)
+}
+
+/// Applies an operation under a savepoint. An outer error spoils the batch, an inner one is the
+/// operation's own.
+async fn careful<S: Session>(
+    session: &mut S,
+    op: &Op,
+) -> Result<Result<Reply, Error>, Error> {
+    session::run(session, "SAVEPOINT one").await?;
+    let got = session::apply(session, op).await;
+    let keep = match &got {
+        Ok(reply) => !apply::takes_back(reply),
+        // Contention may have cost more than the savepoint (on MySQL it does).
+        Err(error) if error.is_retryable() => return got.map(Ok),
+        Err(_) => false,
+    };
+    if !keep {
+        session::run(session, "ROLLBACK TO SAVEPOINT one").await?;
+    }
+    session::run(session, "RELEASE SAVEPOINT one").await?;
+    Ok(got)
+}
+
+async fn alone<S: Session>(session: &mut S, op: &Op) -> Result<Reply, Error> {
+    let applied = async {
+        session::begin(session, Begin::Alone).await?;
+        session::apply(session, op).await
+    };
+    match applied.await {
+        Ok(reply) if apply::takes_back(&reply) => {
+            session::roll_back(session).await;
+            Ok(reply)
+        }
+        Ok(reply) => session::commit(session).await.map(|()| reply),
+        Err(error) => {
+            session::roll_back(session).await;
+            Err(error)
+        }
+    }
+}

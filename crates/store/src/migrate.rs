@@ -1,0 +1,76 @@
+//! Schema versions: what each step does, and which versions this program can work with.
+//!
+//! Invariants: steps run under a lock that other processes respect; a schema newer than this program
+//! is refused and left alone; on MySQL, where DDL commits by itself, each statement is skipped if what
+//! it creates is there already, so an interrupted migration is taken up where it stopped.
+
+use steadfast_core::RunStatus;
+
+use crate::dialect::Dialect;
+use crate::error::Error;
+use crate::statement;
+
+/// The version this program writes.
+pub(crate) const VERSION: i64 = 1;
+/// The table that holds the version; created first, so that it can be asked.
+pub(crate) const VERSION_TABLE: &str = "steadfast_schema";
+/// The key of the lock that keeps two processes from migrating at once.
+#[cfg(feature = "postgres")]
+pub(crate) const LOCK: i64 = 0x0005_7EAD_FA57;
+
+/// One statement of a migration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ddl {
+    /// The table or index it creates; empty for statements that may simply run again.
+    pub(crate) creates: String,
+    /// The statement.
+    pub(crate) sql: String,
+}
+
+/// The statements that lead from a version to the current one.
+pub(crate) fn statements(dialect: Dialect, from: i64) -> Result<Vec<Ddl>, Error> {
+    if from > VERSION {
+        return Err(Error::Incompatible(format!(
+            "the schema has version {from}, this program knows {VERSION}; upgrade the program"
+        )));
+    }
+    let mut ddl = Vec::new();
+    if from < 1 {
+        for name in statement::schema() {
+            let sql = statement::fill(dialect, statement::raw(name));
+            ddl.push(Ddl { creates: name.trim_start_matches("create_").to_owned(), sql });
+            if name == "create_run_transition" {
+                ddl.extend(arrows(dialect));
+            }
+        }
+    }
+    Ok(ddl)
+}
+
+/// The lifecycle's arrows, as rows that the foreign key `run_lifecycle` refers to.
+fn arrows(dialect: Dialect) -> Vec<Ddl> {
+    let keep = statement::fill(dialect, "{{or_keep:to_state}}");
+    let mut pairs: Vec<(&str, &str)> =
+        RunStatus::TABLE.iter().map(|(from, _, to)| (from.as_str(), to.as_str())).collect();
+    // A life begins from nothing; an update that keeps the status keeps the pair.
+    pairs.extend(RunStatus::START.iter().map(|start| ("", start.as_str())));
+    pairs.sort_unstable();
+    pairs.dedup();
+    let insert = |(from, to): &(&str, &str)| Ddl {
+        creates: String::new(),
+        sql: format!("INSERT INTO run_transition (from_state, to_state) VALUES ('{from}', '{to}') {keep}"),
+    };
+    pairs.iter().map(insert).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_schema_is_refused_with_both_versions() {
+        let refused = statements(Dialect::Sqlite, VERSION + 1).unwrap_err();
+        assert!(matches!(&refused, Error::Incompatible(text) if text.contains("version 2")));
+        assert_eq!(statements(Dialect::Sqlite, VERSION).unwrap(), []);
+    }
+}

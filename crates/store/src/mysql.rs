@@ -1,0 +1,91 @@
+//! The store on MySQL 8+ and MariaDB 10.6+: lanes of writers and a few readers.
+//!
+//! Invariants: a write is answered after its commit; a lost connection is replaced without the caller
+//! noticing more than a delay; sessions are READ COMMITTED and strict, whatever the server's default.
+//! Deliberately absent: notifications, which these servers do not have. Polling finds what is ready.
+
+mod connection;
+mod fault;
+mod migration;
+mod work;
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use futures::future::BoxFuture;
+use steadfast_core::driver::Outcome;
+
+pub use mysql_async;
+pub use work::{Work, failed, start_in};
+
+use crate::backend::patiently;
+use crate::error::Error;
+use crate::lane::Lanes;
+use crate::op::{Op, Record, Reply, Store, Written};
+use crate::session::{self, Chores, Pool};
+use connection::Connector;
+
+/// Sessions for reading, at most.
+const READERS: usize = 4;
+/// Sessions for the caller's own transactions, at most.
+const WORKERS: usize = 4;
+
+/// A store in a MySQL or MariaDB database.
+pub struct Mysql {
+    lanes: Lanes,
+    readers: Arc<Pool<Connector>>,
+    workers: Arc<Pool<Connector>>,
+    offset: Arc<AtomicI64>,
+    _chores: Chores,
+}
+
+impl Mysql {
+    /// Opens the database of a URL (`mysql://user@host/database`), bringing its schema up to date.
+    pub async fn open(url: &str) -> Result<Self, Error> {
+        let connector = Arc::new(Connector::new(url)?);
+        let mut first = session::first(&*connector).await?;
+        migration::migrate(&mut first).await?;
+        let offset = Arc::new(AtomicI64::new(session::clock_offset(&mut first).await?));
+        let readers = Pool::new(connector.clone(), READERS);
+        let clock = tokio::spawn(session::keep_clock(readers.clone(), offset.clone()));
+        Ok(Self {
+            lanes: Lanes::spawn(&connector),
+            readers,
+            workers: Pool::new(connector, WORKERS),
+            offset,
+            _chores: Chores::new(vec![clock]),
+        })
+    }
+
+    async fn once(&self, op: Op) -> Result<Reply, Error> {
+        if op.is_read() { self.readers.read(op).await } else { self.lanes.send(op).await }
+    }
+}
+
+impl Store for Mysql {
+    fn call(&self, op: Op) -> BoxFuture<'_, Result<Reply, Error>> {
+        let name = op.name();
+        Box::pin(patiently(name, move || self.once(op.clone())))
+    }
+
+    fn clock_offset_us(&self) -> i64 {
+        self.offset.load(Ordering::Relaxed)
+    }
+
+    fn transact(
+        &self,
+        records: Record,
+        work: Box<dyn Any + Send + Sync>,
+    ) -> BoxFuture<'_, Result<(Written, Outcome), Error>> {
+        Box::pin(async move {
+            let work = work.downcast::<Work>().map_err(|_| {
+                Error::Refused("the transaction was not written for MySQL".to_owned())
+            })?;
+            let (records, work) = (Arc::new(records), Arc::new(*work));
+            let attempt =
+                || work::transact(self.workers.clone(), work.clone(), records.clone());
+            patiently("transact", attempt).await
+        })
+    }
+}

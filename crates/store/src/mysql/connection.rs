@@ -1,0 +1,259 @@
+//! A MySQL or MariaDB connection: its settings and the gate over it.
+//!
+//! Invariants: texts travel as bytes, because keys are `VARBINARY`; counts are of changed rows (the
+//! driver's `client_found_rows` stays off), which is what tells an insert from a row that was there;
+//! a connection whose fault was its own is not used again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts, OptsBuilder, Params as Bound};
+
+use super::fault;
+use crate::apply;
+use crate::dialect::Dialect;
+use crate::error::Error;
+use crate::gate::{Params, Row, Tx, Value};
+use crate::op::{Op, Reply};
+use crate::open::redacted;
+use crate::session::{Begin, Connect, Fault, Session};
+use crate::statement;
+
+/// What every session is set to. Backslashes must escape in texts (`NO_BACKSLASH_ESCAPES` off), as
+/// the `ESCAPE` of our LIKE is written that way.
+const SETTINGS: &[&str] = &[
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO'",
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    "SET NAMES utf8mb4",
+    "SET SESSION time_zone = '+00:00', SESSION innodb_lock_wait_timeout = 10, SESSION autocommit = 1",
+];
+/// Prepared statements a connection keeps.
+const STATEMENTS: usize = 256;
+/// A server that does not answer a connection in this time is not there.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// How to connect.
+pub(super) struct Connector {
+    opts: Opts,
+    /// Fit for messages.
+    url: String,
+    place: String,
+}
+
+impl Connector {
+    pub(super) fn new(url: &str) -> Result<Self, Error> {
+        let shown = redacted(url);
+        let bad = |why: String| Error::Refused(format!("\"{shown}\" is not a MySQL URL: {why}"));
+        let plain = match url.strip_prefix("mariadb://") {
+            Some(rest) => format!("mysql://{rest}"),
+            None => url.to_owned(),
+        };
+        let opts = Opts::from_url(&plain).map_err(|e| bad(e.to_string()))?;
+        if opts.db_name().is_none_or(str::is_empty) {
+            return Err(bad("it names no database, as in mysql://user@host/database".to_owned()));
+        }
+        let place = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
+        let opts = OptsBuilder::from_opts(opts)
+            .stmt_cache_size(STATEMENTS)
+            .tcp_keepalive(Some(Duration::from_secs(30)))
+            .client_found_rows(false)
+            // A socket would silently stand in for the host that was asked for.
+            .prefer_socket(false);
+        Ok(Self { opts: opts.into(), url: shown, place })
+    }
+
+    fn why(&self, error: &mysql_async::Error) -> Error {
+        let text = fault::text(error);
+        match fault::of(error) {
+            Fault::Final if fault::is_login(error) => {
+                Error::Refused(format!("the login was refused for {}: {text}", self.url))
+            }
+            Fault::Final => {
+                Error::Refused(format!("the database cannot be used for {}: {text}", self.url))
+            }
+            Fault::Contended | Fault::Down => {
+                Error::Transient(format!("no connection to MySQL at {}: {text}", self.place))
+            }
+        }
+    }
+}
+
+impl Connect for Connector {
+    type Session = MySession;
+
+    async fn connect(&self) -> Result<MySession, Error> {
+        let silent = |_| {
+            let place = &self.place;
+            Error::Transient(format!("no connection to MySQL at {place}: no answer in {CONNECT:?}"))
+        };
+        let made = tokio::time::timeout(CONNECT, Conn::new(self.opts.clone())).await;
+        let mut conn = made.map_err(silent)?.map_err(|error| self.why(&error))?;
+        for sql in SETTINGS {
+            conn.query_drop(*sql).await.map_err(|error| self.why(&error))?;
+        }
+        Ok(MySession { conn, writes: 0, is_down: false })
+    }
+}
+
+/// One connection and what is known of it.
+pub(super) struct MySession {
+    pub(super) conn: Conn,
+    writes: u64,
+    is_down: bool,
+}
+
+impl MySession {
+    fn sorted(&mut self, error: &mysql_async::Error) -> Error {
+        let fault = fault::of(error);
+        self.is_down |= fault == Fault::Down;
+        fault.error(fault::text(error))
+    }
+
+    pub(super) async fn batch(&mut self, sql: &str) -> Result<(), Error> {
+        let done = self.conn.query_drop(sql).await;
+        done.map_err(|e| self.sorted(&e))
+    }
+
+    pub(super) async fn number(&mut self, sql: &str) -> Result<Option<i64>, Error> {
+        let found: Result<Option<Option<i64>>, _> = self.conn.query_first(sql).await;
+        Ok(found.map_err(|e| self.sorted(&e))?.flatten())
+    }
+}
+
+impl Session for MySession {
+    async fn begin(&mut self, kind: Begin) -> Result<(), Error> {
+        self.batch(match kind {
+            Begin::Read => "START TRANSACTION READ ONLY",
+            // Deadlocks are found at once here, so a crowd may wait as long as anybody.
+            Begin::Alone | Begin::Crowd => "START TRANSACTION",
+        })
+        .await
+    }
+
+    async fn apply(&mut self, op: &Op) -> Result<Reply, Error> {
+        apply::apply(self, op).await
+    }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), Error> {
+        self.batch(sql).await
+    }
+
+    async fn clock(&mut self) -> Result<i64, Error> {
+        // SYSDATE is the time of evaluation, NOW that of the statement's begin.
+        let sql = "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
+        let read = self.number(sql).await?;
+        read.ok_or_else(|| Error::Incompatible("the server does not tell its time".to_owned()))
+    }
+
+    fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    fn is_usable(&self) -> bool {
+        !self.is_down && !self.conn.is_disconnected()
+    }
+
+    fn give_up(&mut self) {
+        self.is_down = true;
+    }
+}
+
+impl Tx for MySession {
+    async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
+        self.writes += 1;
+        let done = execute(&mut self.conn, name, params).await;
+        done.map_err(|e| self.sorted(&e))
+    }
+
+    async fn query_where(
+        &mut self,
+        name: &'static str,
+        conditions: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Error> {
+        let found = query(&mut self.conn, name, conditions, params).await;
+        found.map_err(|e| self.sorted(&e))?.into_iter().map(row).collect()
+    }
+}
+
+/// The gate over somebody else's transaction.
+pub(super) struct Guest<'a, Q>(pub(super) &'a mut Q);
+
+impl<Q: Queryable> Tx for Guest<'_, Q> {
+    async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
+        execute(self.0, name, params).await.map_err(sorted)
+    }
+
+    async fn query_where(
+        &mut self,
+        name: &'static str,
+        conditions: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Error> {
+        let found = query(self.0, name, conditions, params).await.map_err(sorted)?;
+        found.into_iter().map(row).collect()
+    }
+}
+
+/// Sorts an error met before a commit was sent.
+pub(super) fn sorted(error: mysql_async::Error) -> Error {
+    fault::of(&error).error(fault::text(&error))
+}
+
+async fn execute(
+    on: &mut impl Queryable,
+    name: &'static str,
+    params: Params<'_>,
+) -> Result<u64, mysql_async::Error> {
+    let rendered = statement::render(Dialect::Mysql, name, "", params);
+    let done = on.exec_iter(rendered.sql.as_str(), bound(rendered.bind(params))).await?;
+    let changed = done.affected_rows();
+    done.drop_result().await?;
+    Ok(changed)
+}
+
+async fn query(
+    on: &mut impl Queryable,
+    name: &'static str,
+    conditions: &str,
+    params: Params<'_>,
+) -> Result<Vec<mysql_async::Row>, mysql_async::Error> {
+    let rendered = statement::render(Dialect::Mysql, name, conditions, params);
+    on.exec(rendered.sql.as_str(), bound(rendered.bind(params))).await
+}
+
+fn bound(values: Vec<Value>) -> Bound {
+    let value = |value| match value {
+        Value::Int(Some(v)) => mysql_async::Value::Int(v),
+        Value::Text(Some(v)) => mysql_async::Value::Bytes(v.into_bytes()),
+        Value::Int(None) | Value::Text(None) => mysql_async::Value::NULL,
+        Value::Texts(_) => unreachable!("invariant: lists are spread by bind"),
+    };
+    Bound::Positional(values.into_iter().map(value).collect())
+}
+
+fn row(row: mysql_async::Row) -> Result<Row, Error> {
+    Ok(Row::new(row.unwrap().into_iter().map(value).collect::<Result<_, _>>()?))
+}
+
+fn value(value: mysql_async::Value) -> Result<Value, Error> {
+    use mysql_async::Value as Theirs;
+    let wrong = |what: &str| Error::Incompatible(format!("a column holds {what}"));
+    match value {
+        Theirs::NULL => Ok(Value::Text(None)),
+        Theirs::Int(v) => Ok(Value::from(v)),
+        Theirs::UInt(v) => {
+            i64::try_from(v).map(Value::from).map_err(|_| wrong("a number beyond 63 bits"))
+        }
+        Theirs::Bytes(bytes) => {
+            String::from_utf8(bytes).map(Value::from).map_err(|_| wrong("text that is not UTF-8"))
+        }
+        Theirs::Float(_) | Theirs::Double(_) | Theirs::Date(..) | Theirs::Time(..) => {
+            Err(wrong("a type this program never writes"))
+        }
+    }
+}
+
+/// A connector that several tasks share.
+pub(super) type Shared = Arc<crate::session::Pool<Connector>>;

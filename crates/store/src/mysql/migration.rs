@@ -1,0 +1,73 @@
+//! Bringing the schema up to date where DDL commits by itself.
+//!
+//! Invariants: one process migrates at a time, by a lock of the server; a statement is skipped if what
+//! it creates is there, so an interrupted migration is taken up where it stopped; the version is
+//! written last. Deliberately absent: servers without SKIP LOCKED, which are refused.
+
+use super::connection::MySession;
+use crate::dialect::Dialect;
+use crate::error::Error;
+use crate::migrate::{self, Ddl, VERSION, VERSION_TABLE};
+
+/// How long to wait for another process's migration, in seconds.
+const PATIENCE: u32 = 120;
+
+/// The lock's name: locks belong to the server, so it says which database is meant.
+const LOCK: &str = "CONCAT('steadfast_migrate_', SHA1(DATABASE()))";
+
+pub(super) async fn migrate(session: &mut MySession) -> Result<(), Error> {
+    check_version(session).await?;
+    if session.number(&format!("SELECT GET_LOCK({LOCK}, {PATIENCE})")).await? != Some(1) {
+        let why = "another process has been migrating the database for minutes";
+        return Err(Error::Transient(why.to_owned()));
+    }
+    let migrated = migrate_locked(session).await;
+    session.number(&format!("SELECT RELEASE_LOCK({LOCK})")).await?;
+    migrated
+}
+
+async fn check_version(session: &mut MySession) -> Result<(), Error> {
+    let (major, minor, patch) = session.conn.server_version();
+    let is_mariadb =
+        session.number("SELECT VERSION() LIKE '%MariaDB%'").await?.is_some_and(|yes| yes == 1);
+    let least = if is_mariadb { (10, 6) } else { (8, 0) };
+    if (major, minor) < least {
+        let name = if is_mariadb { "MariaDB" } else { "MySQL" };
+        return Err(Error::Incompatible(format!(
+            "the server is {name} {major}.{minor}.{patch}; at least {}.{} is needed",
+            least.0, least.1
+        )));
+    }
+    Ok(())
+}
+
+async fn migrate_locked(session: &mut MySession) -> Result<(), Error> {
+    let create = format!("CREATE TABLE {VERSION_TABLE} (version BIGINT NOT NULL) ENGINE=InnoDB");
+    let table = Ddl { creates: VERSION_TABLE.to_owned(), sql: create };
+    run(session, &table).await?;
+    let newest = format!("SELECT COALESCE(MAX(version), 0) FROM {VERSION_TABLE}");
+    let from = session.number(&newest).await?.unwrap_or(0);
+    for ddl in migrate::statements(Dialect::Mysql, from)? {
+        run(session, &ddl).await?;
+    }
+    if from < VERSION {
+        session.batch(&format!("INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})")).await?;
+    }
+    Ok(())
+}
+
+/// Runs a statement, unless what it creates is there.
+async fn run(session: &mut MySession, ddl: &Ddl) -> Result<(), Error> {
+    // The names are ours: letters and underscores.
+    let exists = format!(
+        "SELECT (SELECT COUNT(*) FROM information_schema.tables \
+            WHERE table_schema = DATABASE() AND table_name = '{name}') \
+         + (SELECT COUNT(*) FROM information_schema.statistics \
+            WHERE table_schema = DATABASE() AND index_name = '{name}')",
+        name = ddl.creates
+    );
+    if !ddl.creates.is_empty() && session.number(&exists).await?.unwrap_or(0) > 0 {
+        return Ok(());
+    }
+    session.batch(&ddl.sql).await
+}

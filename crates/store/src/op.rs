@@ -1,0 +1,198 @@
+//! The operations: what the store can be asked, as values.
+//!
+//! Invariants: every request carries its workspace and `now`; owner-only writes carry a [`Lease`];
+//! answers that are not failures (an existing run, a lost lease, a full queue) are replies, not errors.
+//! Deliberately absent: anything that needs two operations to be safe.
+
+mod queue;
+mod read;
+mod run;
+mod write;
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use steadfast_core::driver::Outcome;
+
+pub use queue::*;
+pub use read::*;
+pub use run::*;
+pub use write::*;
+
+use crate::error::Error;
+
+/// A store: one atomic operation in, its reply out.
+pub trait Store: Send + Sync + 'static {
+    /// Carries out one operation.
+    fn call(&self, op: Op) -> BoxFuture<'_, Result<Reply, Error>>;
+
+    /// What to add to this machine's clock to get the store's, in microseconds.
+    fn clock_offset_us(&self) -> i64 {
+        0
+    }
+
+    /// A hint that something changed elsewhere: resolves when a notification arrives, or never.
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Runs the caller's own work on the database and writes the records in the same commit; the last
+    /// record gets the work's outcome. If the work fails, its writes are taken back and the error is
+    /// recorded. Which types of work a store takes is its own to say; a model takes none.
+    fn transact(
+        &self,
+        _records: Record,
+        _work: Box<dyn std::any::Any + Send + Sync>,
+    ) -> BoxFuture<'_, Result<(Written, Outcome), Error>> {
+        let why = "this store runs no transactions of the caller's".to_owned();
+        Box::pin(std::future::ready(Err(Error::Refused(why))))
+    }
+}
+
+/// One request type and its reply type.
+pub trait Operation: Sized {
+    /// What comes back.
+    type Reply;
+    /// As one of the operations.
+    fn into_op(self) -> Op;
+    #[doc(hidden)]
+    fn from_reply(reply: Reply) -> Self::Reply;
+}
+
+/// Typed calls on any store.
+pub trait StoreExt: Store {
+    /// Carries out one operation and gives its own reply type.
+    fn ask<O: Operation + Send + 'static>(
+        &self,
+        op: O,
+    ) -> impl Future<Output = Result<O::Reply, Error>> + Send {
+        let call = self.call(op.into_op());
+        async move { Ok(O::from_reply(call.await?)) }
+    }
+}
+
+impl<S: Store + ?Sized> StoreExt for S {}
+
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn call(&self, op: Op) -> BoxFuture<'_, Result<Reply, Error>> {
+        (**self).call(op)
+    }
+    fn clock_offset_us(&self) -> i64 {
+        (**self).clock_offset_us()
+    }
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        (**self).changed()
+    }
+    fn transact(
+        &self,
+        records: Record,
+        work: Box<dyn std::any::Any + Send + Sync>,
+    ) -> BoxFuture<'_, Result<(Written, Outcome), Error>> {
+        (**self).transact(records, work)
+    }
+}
+
+macro_rules! operations {
+    ($( $(#[$doc:meta])* $name:ident -> $reply:ident, $access:ident; )+) => {
+        /// Every operation, as data: what a simulator intercepts and a differential test compares.
+        #[derive(Debug, Clone)]
+        pub enum Op { $( $(#[$doc])* $name($name), )+ }
+
+        /// The reply to the operation of the same name.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Reply { $( $(#[$doc])* $name($reply), )+ }
+
+        impl Op {
+            /// The operation's name, for traces and fault plans.
+            pub fn name(&self) -> &'static str {
+                match self { $( Op::$name(_) => stringify!($name), )+ }
+            }
+
+            /// Every operation's name.
+            pub const NAMES: &'static [&'static str] = &[ $( stringify!($name), )+ ];
+
+            /// Whether the operation only reads.
+            pub fn is_read(&self) -> bool {
+                match self { $( Op::$name(_) => Access::$access == Access::Read, )+ }
+            }
+        }
+
+        $(
+            impl Operation for $name {
+                type Reply = $reply;
+                fn into_op(self) -> Op { Op::$name(self) }
+                fn from_reply(reply: Reply) -> $reply {
+                    match reply {
+                        Reply::$name(reply) => reply,
+                        other => unreachable!("invariant: {other:?} does not answer {}", stringify!($name)),
+                    }
+                }
+            }
+        )+
+    };
+}
+
+#[derive(PartialEq)]
+enum Access {
+    Read,
+    Write,
+}
+
+operations! {
+    /// Creates a run, or finds the one with its id.
+    Start -> Started, Write;
+    /// Replaces the input of a run that has not started and pushes its start back; or creates it.
+    Debounce -> Debounced, Write;
+    /// Takes runs that wait on a queue, within the queue's limits.
+    Dequeue -> Claimed, Write;
+    /// Takes runs whose lease ran out or whose wait is over.
+    Wake -> Claimed, Write;
+    /// Lets the leases of a worker's earlier incarnations run out at once.
+    TakeOver -> TakenOver, Write;
+    /// Extends leases and slots, and reports the worker as alive.
+    Heartbeat -> Beaten, Write;
+    /// Writes records of a run.
+    Record -> Written, Write;
+    /// Writes the last records and ends the run.
+    Finish -> Written, Write;
+    /// Gives the run up until something happens.
+    Suspend -> Suspended, Write;
+    /// Gives the run back untouched, without counting an attempt.
+    Release -> Written, Write;
+    /// Starts the run over with a new input.
+    ContinueAsNew -> Written, Write;
+    /// Stops a run and its attached children.
+    Cancel -> Cancelled, Write;
+    /// Puts a stopped run back on its queue.
+    Resume -> Resumed, Write;
+    /// Makes a new run from the first steps of another.
+    Fork -> Forked, Write;
+    /// Accepts a signal for a run.
+    Signal -> Signalled, Write;
+    /// Takes a slot of a queue for a step.
+    TakeSlot -> SlotTaken, Write;
+    /// Gives a slot back.
+    FreeSlot -> Freed, Write;
+    /// Creates or changes a queue.
+    PutQueue -> QueuePut, Write;
+    /// Removes runs that ended long ago.
+    Purge -> Purged, Write;
+    /// One run.
+    GetRun -> FoundRun, Read;
+    /// Runs by filter, newest first.
+    ListRuns -> RunPage, Read;
+    /// Records of a run, in call order.
+    ListSteps -> StepPage, Read;
+    /// What a worker needs to go on with a run.
+    Load -> Loaded, Read;
+    /// A published value.
+    GetValue -> FoundValue, Read;
+    /// Items of a stream.
+    ReadStream -> StreamPage, Read;
+    /// Every queue.
+    ListQueues -> Queues, Read;
+    /// Who holds a queue's slots, and how full its limits are.
+    InspectQueue -> QueueReport, Read;
+    /// Workers that reported lately.
+    ListWorkers -> Workers, Read;
+}

@@ -1,0 +1,340 @@
+//! A run as a row, a lease on it, and the operations that begin or move it from outside.
+
+use std::time::Duration;
+
+use steadfast_core::driver::Record;
+use steadfast_core::{Error, RunStatus, Timestamp};
+
+/// The queue of runs that name none.
+pub const DEFAULT_QUEUE: &str = "default";
+
+/// The right to write as a run's owner. A newer claim makes it void.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lease {
+    /// The workspace.
+    pub workspace: String,
+    /// The run.
+    pub run_id: String,
+    /// The owner: one incarnation of one worker.
+    pub worker: String,
+    /// Raised by every claim; a write with an older one is refused.
+    pub epoch: i64,
+}
+
+/// A run, whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunRow {
+    /// Its id, unique in the workspace.
+    pub run_id: String,
+    /// The workflow's name.
+    pub workflow: String,
+    /// Where it stands.
+    pub status: RunStatus,
+    /// The input as JSON.
+    pub input: String,
+    /// The result as JSON, once it succeeded.
+    pub output: Option<String>,
+    /// Why it failed or was stopped.
+    pub error: Option<Error>,
+    /// The queue it came by.
+    pub queue: String,
+    /// The partition of the queue, empty for none.
+    pub partition: String,
+    /// Lower goes first, where the queue has priorities.
+    pub priority: i64,
+    /// Unique on its queue while the run is not over; empty for none.
+    pub dedupe_id: String,
+    /// The application version it is pinned to; empty for any.
+    pub app_version: String,
+    /// Who executes it; empty when nobody does.
+    pub worker: String,
+    /// The fence.
+    pub epoch: i64,
+    /// Claims that were neither wake-ups nor given back.
+    pub attempts: i64,
+    /// Recoveries allowed.
+    pub max_attempts: i64,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When its row last changed.
+    pub updated_at: Timestamp,
+    /// When it was first claimed.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// Not to be dequeued before.
+    pub ready_at: Timestamp,
+    /// When a lease runs out or a wait is over; `NEVER` when neither.
+    pub wake_at: Timestamp,
+    /// Whether it is suspended.
+    pub parked: bool,
+    /// What it waits for while suspended, as JSON; empty otherwise.
+    pub waits: String,
+    /// How long it may run, from its first claim.
+    pub timeout: Option<Duration>,
+    /// When it is stopped.
+    pub deadline_at: Option<Timestamp>,
+    /// The run it was forked from; empty for none.
+    pub forked_from: String,
+    /// The run that started it; empty for none.
+    pub parent: String,
+    /// Whether it outlives a cancelled parent.
+    pub detached: bool,
+    /// How often it continued as new.
+    pub generation: i64,
+    /// Seeds its random numbers.
+    pub seed: i64,
+    /// Counts what has arrived for it (signals, finished children).
+    pub inbox: i64,
+}
+
+/// Creates a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Start {
+    /// The workspace.
+    pub workspace: String,
+    /// The id; the same id means the same run.
+    pub run_id: String,
+    /// The workflow's name.
+    pub workflow: String,
+    /// The input as canonical JSON.
+    pub input: String,
+    /// The queue.
+    pub queue: String,
+    /// The partition, empty for none.
+    pub partition: String,
+    /// Lower goes first.
+    pub priority: i64,
+    /// Unique on the queue while active; empty for none.
+    pub dedupe_id: String,
+    /// Version to pin to; empty for any.
+    pub app_version: String,
+    /// Recoveries allowed.
+    pub max_attempts: i64,
+    /// Not to be dequeued before.
+    pub ready_at: Timestamp,
+    /// How long it may run, from its first claim.
+    pub timeout: Option<Duration>,
+    /// When it is stopped, if that is known already.
+    pub deadline_at: Option<Timestamp>,
+    /// The run that starts it; empty for none.
+    pub parent: String,
+    /// Whether it outlives a cancelled parent.
+    pub detached: bool,
+    /// Random; seeds the run's numbers, and tells a repeated request from another one.
+    pub seed: i64,
+    /// Who takes it in the same commit, and until when. Only where the queue has no limits.
+    pub claim: Option<(String, Timestamp)>,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What became of a start.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Started {
+    /// A new run; with a lease when it was claimed at once.
+    New(Option<Lease>),
+    /// The id was taken by the same request before.
+    Existing(RunStatus),
+    /// The id is taken by something else: which field differs.
+    Conflict(&'static str),
+    /// Another active run has the deduplication id.
+    Duplicate(String),
+    /// No such queue.
+    NoQueue,
+}
+
+/// Starts a run after a quiet time; each call before that replaces the input and waits anew.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Debounce {
+    /// The run to start; its `dedupe_id` is the debounce key and `ready_at` the end of the quiet time.
+    pub start: Start,
+    /// However often it is called, it starts this long after the first call at the latest.
+    pub max_wait: Option<Duration>,
+}
+
+/// What became of a debounced start.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Debounced {
+    /// A new run will start.
+    New,
+    /// The waiting run has the new input.
+    Replaced(String),
+    /// The run of this key has started already; call again when it is over.
+    Busy(String),
+    /// The id is taken.
+    Conflict(&'static str),
+    /// No such queue.
+    NoQueue,
+}
+
+/// Takes runs from a queue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dequeue {
+    /// The workspace.
+    pub workspace: String,
+    /// The queue.
+    pub queue: String,
+    /// Who takes them.
+    pub worker: String,
+    /// The worker's application version; takes runs pinned to it or to none.
+    pub app_version: String,
+    /// Most runs to take.
+    pub limit: usize,
+    /// Runs of this queue the worker has already, by partition (one entry with an empty key when the
+    /// queue is not partitioned): its own limit counts them.
+    pub worker_has: Vec<(String, i64)>,
+    /// Partitions up to this one were served last: begin after it.
+    pub after_partition: String,
+    /// Until when they are leased.
+    pub lease_until: Timestamp,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// Takes runs whose lease ran out or whose wait is over, of any queue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wake {
+    /// The workspace.
+    pub workspace: String,
+    /// Who takes them.
+    pub worker: String,
+    /// The worker's application version.
+    pub app_version: String,
+    /// Most runs to take.
+    pub limit: usize,
+    /// Queues with a limit per worker, and how many more of their runs this worker may have.
+    pub rooms: Vec<(String, i64)>,
+    /// Until when they are leased.
+    pub lease_until: Timestamp,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// Lets the leases of a worker's earlier incarnations run out at once, after a restart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TakeOver {
+    /// The workspace.
+    pub workspace: String,
+    /// The worker's name: its incarnations are `name#...`.
+    pub name: String,
+    /// The incarnation that lives now.
+    pub worker: String,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// How many runs were left by earlier incarnations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakenOver(pub u64);
+
+/// What was claimed.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Claimed {
+    /// The runs, now owned by the caller.
+    pub runs: Vec<RunRow>,
+    /// Runs that were parked as RETRIES_EXCEEDED instead.
+    pub exhausted: Vec<String>,
+    /// When more becomes ready, as far as is known; `NEVER` if nothing waits.
+    pub next_at: Option<Timestamp>,
+}
+
+/// Stops a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cancel {
+    /// The workspace.
+    pub workspace: String,
+    /// The run.
+    pub run_id: String,
+    /// Why: kept as the run's error.
+    pub reason: Error,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What became of a cancel.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cancelled {
+    /// It was stopped, and these attached descendants with it.
+    Done(Vec<String>),
+    /// It had ended before.
+    AlreadyOver(RunStatus),
+    /// No such run.
+    NotFound,
+}
+
+/// Puts a stopped run back on its queue, with a new budget of attempts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resume {
+    /// The workspace.
+    pub workspace: String,
+    /// The run.
+    pub run_id: String,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What became of a resume.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Resumed {
+    /// It is on its queue.
+    Done,
+    /// Nothing to resume: it is active, or ended for good.
+    NotStopped(RunStatus),
+    /// No such run.
+    NotFound,
+}
+
+/// Makes a run from the first steps of another.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fork {
+    /// The workspace.
+    pub workspace: String,
+    /// The run to copy from; it is not changed.
+    pub source: String,
+    /// Steps before this one are copied.
+    pub from_step: i64,
+    /// The new run's id.
+    pub run_id: String,
+    /// Another input than the source's.
+    pub input: Option<String>,
+    /// Other outcomes for copied steps.
+    pub patches: Vec<Record>,
+    /// Another version than the source's.
+    pub app_version: Option<String>,
+    /// Another timeout than the source's.
+    pub timeout: Option<Duration>,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What became of a fork.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Forked {
+    /// The new run is on its queue.
+    Done,
+    /// The id is taken: by the same fork, or by something else.
+    Taken {
+        /// Whether it is a fork of the same source.
+        same: bool,
+    },
+    /// A patch names a step that is not copied.
+    NoSuchStep(i64),
+    /// No such source.
+    NotFound,
+}
+
+/// Removes runs that ended before a moment, a batch at a time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Purge {
+    /// The workspace.
+    pub workspace: String,
+    /// Runs that finished before this go.
+    pub before: Timestamp,
+    /// Most runs to remove.
+    pub limit: usize,
+}
+
+/// How many runs were removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Purged(pub u64);

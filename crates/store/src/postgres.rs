@@ -1,0 +1,106 @@
+//! The store on Postgres: lanes of writers, a few readers, and notifications as a hint.
+//!
+//! Invariants: a write is answered after its commit; a lost connection is replaced without the caller
+//! noticing more than a delay; the loss of a notification costs latency, never work.
+//! Deliberately absent: stored procedures, and any setting of the server: durability is its
+//! `synchronous_commit`, as the operator chose it.
+
+mod bell;
+mod connection;
+mod fault;
+mod work;
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use futures::future::BoxFuture;
+use steadfast_core::driver::Outcome;
+
+pub use tokio_postgres;
+pub use work::{Work, failed, start_in};
+
+use crate::backend::patiently;
+use crate::error::Error;
+use crate::lane::Lanes;
+use crate::op::{Op, Record, Reply, Store, Written};
+use crate::session::{self, Chores, Pool};
+use bell::Bell;
+use connection::Connector;
+
+/// Sessions for reading, at most.
+const READERS: usize = 4;
+/// Sessions for the caller's own transactions, at most.
+const WORKERS: usize = 4;
+
+/// A store in a Postgres database.
+pub struct Postgres {
+    lanes: Lanes,
+    readers: Arc<Pool<Connector>>,
+    workers: Arc<Pool<Connector>>,
+    bell: Arc<Bell>,
+    offset: Arc<AtomicI64>,
+    _chores: Chores,
+}
+
+impl Postgres {
+    /// Opens the database of a URL (`postgres://user@host/database`), bringing its schema up to date.
+    pub async fn open(url: &str) -> Result<Self, Error> {
+        let bell = Arc::new(Bell::new());
+        let connector = Arc::new(Connector::new(url, bell.clone())?);
+        let mut first = session::first(&*connector).await?;
+        connection::migrate(&mut first).await?;
+        let offset = Arc::new(AtomicI64::new(session::clock_offset(&mut first).await?));
+        let channel = first.channel().await?;
+        let readers = Pool::new(connector.clone(), READERS);
+        let chores = vec![
+            tokio::spawn(session::keep_clock(readers.clone(), offset.clone())),
+            tokio::spawn(bell::ring(connector.clone(), bell.clone(), channel)),
+        ];
+        Ok(Self {
+            lanes: Lanes::spawn(&connector),
+            readers,
+            workers: Pool::new(connector, WORKERS),
+            bell,
+            offset,
+            _chores: Chores::new(chores),
+        })
+    }
+
+    async fn once(&self, op: Op) -> Result<Reply, Error> {
+        if op.is_read() { self.readers.read(op).await } else { self.lanes.send(op).await }
+    }
+}
+
+impl Store for Postgres {
+    fn call(&self, op: Op) -> BoxFuture<'_, Result<Reply, Error>> {
+        let name = op.name();
+        Box::pin(patiently(name, move || self.once(op.clone())))
+    }
+
+    fn clock_offset_us(&self) -> i64 {
+        self.offset.load(Ordering::Relaxed)
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        // Made here, not when first polled: a caller that asks, looks and then waits misses nothing.
+        let heard = self.bell.heard();
+        Box::pin(heard)
+    }
+
+    fn transact(
+        &self,
+        records: Record,
+        work: Box<dyn Any + Send + Sync>,
+    ) -> BoxFuture<'_, Result<(Written, Outcome), Error>> {
+        Box::pin(async move {
+            let work = work.downcast::<Work>().map_err(|_| {
+                Error::Refused("the transaction was not written for Postgres".to_owned())
+            })?;
+            let (records, work) = (Arc::new(records), Arc::new(*work));
+            let attempt =
+                || work::transact(self.workers.clone(), work.clone(), records.clone());
+            patiently("transact", attempt).await
+        })
+    }
+}

@@ -1,0 +1,324 @@
+//! A Postgres connection: its settings, its statements, and the gate over it.
+//!
+//! Invariants: every parameter is `int8` or `text` and says so in its statement; a statement is
+//! prepared once per connection; a connection whose fault was its own is not used again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::{Client, Config, GenericClient, NoTls, Socket, Statement};
+
+use super::bell::Bell;
+use super::fault;
+use crate::apply;
+use crate::dialect::Dialect;
+use crate::error::Error;
+use crate::gate::{Params, Row, Tx, Value};
+use crate::migrate::{self, LOCK, VERSION, VERSION_TABLE};
+use crate::op::{Op, Reply};
+use crate::open::redacted;
+use crate::session::{Begin, Connect, Fault, Session};
+use crate::statement;
+
+/// What every session is set to. Escapes in texts are ours to decide, so the old reading is off.
+const SETTINGS: &str = "SET statement_timeout = '60s'; SET lock_timeout = '10s'; \
+    SET idle_in_transaction_session_timeout = '60s'; \
+    SET default_transaction_isolation = 'read committed'; \
+    SET standard_conforming_strings = on; SET client_min_messages = warning";
+/// Prepared statements a connection keeps; rare filters come and go.
+const STATEMENTS: usize = 512;
+
+/// The other half of a connection: it moves the messages.
+pub(super) type Messages = tokio_postgres::Connection<Socket, NoTlsStream>;
+
+/// How to connect.
+pub(super) struct Connector {
+    config: Config,
+    /// Fit for messages.
+    url: String,
+    place: String,
+    bell: Arc<Bell>,
+}
+
+impl Connector {
+    pub(super) fn new(url: &str, bell: Arc<Bell>) -> Result<Self, Error> {
+        let shown = redacted(url);
+        let mut config: Config = url.parse().map_err(|e: tokio_postgres::Error| {
+            Error::Refused(format!("\"{shown}\" is not a Postgres URL: {}", fault::text(&e)))
+        })?;
+        if config.get_ssl_mode() == SslMode::Require {
+            return Err(Error::Refused(format!(
+                "\"{shown}\" asks for TLS, which the Postgres store does not speak; use \
+                 sslmode=disable over a trusted network or a local TLS proxy"
+            )));
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("steadfast");
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(Duration::from_secs(5));
+        }
+        config.keepalives_idle(Duration::from_secs(30));
+        config.keepalives_interval(Duration::from_secs(10));
+        config.keepalives_retries(3);
+        config.tcp_user_timeout(Duration::from_secs(30));
+        let place = place(&config);
+        Ok(Self { config, url: shown, place, bell })
+    }
+
+    /// Connects with a driver of its own for the connection's messages.
+    pub(super) async fn connect_raw(&self) -> Result<(Client, Messages), Error> {
+        self.config.connect(NoTls).await.map_err(|error| self.why(&error))
+    }
+
+    fn why(&self, error: &tokio_postgres::Error) -> Error {
+        let text = fault::text(error);
+        if !fault::is_final_at_open(error) {
+            return Error::Transient(format!("no connection to Postgres at {}: {text}", self.place));
+        }
+        let what = match error.code() {
+            Some(state) if fault::is_login(state) => "the login was refused",
+            Some(_) => "the database cannot be used",
+            None => "no connection can be made",
+        };
+        Error::Refused(format!("{what} for {}: {text}", self.url))
+    }
+}
+
+fn place(config: &Config) -> String {
+    let ports = config.get_ports();
+    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+    let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| match host {
+        Host::Tcp(name) => format!("{name}:{}", port(at)),
+        Host::Unix(path) => format!("{}:{}", path.display(), port(at)),
+    });
+    hosts.collect::<Vec<_>>().join(", ")
+}
+
+impl Connect for Connector {
+    type Session = PgSession;
+
+    async fn connect(&self) -> Result<PgSession, Error> {
+        let (client, connection) = self.connect_raw().await?;
+        // It ends with the client, or with the connection's own end, which the client then reports.
+        tokio::spawn(connection);
+        client.batch_execute(SETTINGS).await.map_err(|error| self.why(&error))?;
+        Ok(PgSession { client, statements: HashMap::new(), writes: 0, is_down: false })
+    }
+
+    fn announce(&self) {
+        self.bell.pull();
+    }
+}
+
+/// One connection and what is known of it.
+pub(super) struct PgSession {
+    pub(super) client: Client,
+    /// By the address of the statement's text, which lives as long as the process.
+    statements: HashMap<usize, Statement>,
+    writes: u64,
+    is_down: bool,
+}
+
+impl PgSession {
+    fn sorted(&mut self, error: &tokio_postgres::Error) -> Error {
+        let fault = fault::of(error);
+        self.is_down |= fault == Fault::Down;
+        fault.error(fault::text(error))
+    }
+
+    async fn prepared(&mut self, sql: &'static str) -> Result<Statement, Error> {
+        let key = sql.as_ptr() as usize;
+        if let Some(known) = self.statements.get(&key) {
+            return Ok(known.clone());
+        }
+        let made = self.client.prepare(sql).await.map_err(|e| self.sorted(&e))?;
+        if self.statements.len() >= STATEMENTS {
+            self.statements.clear();
+        }
+        self.statements.insert(key, made.clone());
+        Ok(made)
+    }
+
+    async fn batch(&mut self, sql: &str) -> Result<(), Error> {
+        self.client.batch_execute(sql).await.map_err(|e| self.sorted(&e))
+    }
+
+    async fn number(&mut self, sql: &str) -> Result<i64, Error> {
+        let row = self.client.query_one(sql, &[]).await.map_err(|e| self.sorted(&e))?;
+        row.try_get(0).map_err(|e| self.sorted(&e))
+    }
+
+    /// The channel of this database's schema.
+    pub(super) async fn channel(&mut self) -> Result<String, Error> {
+        let sql = "SELECT current_database()::text || '.' || COALESCE(current_schema()::text, '')";
+        let row = self.client.query_one(sql, &[]).await.map_err(|e| self.sorted(&e))?;
+        let name: String = row.try_get(0).map_err(|e| self.sorted(&e))?;
+        let digest = steadfast_core::json::fingerprint(&name);
+        let short: String = digest.chars().filter(char::is_ascii_alphanumeric).take(32).collect();
+        Ok(format!("steadfast_{short}"))
+    }
+}
+
+impl Session for PgSession {
+    async fn begin(&mut self, kind: Begin) -> Result<(), Error> {
+        self.batch(match kind {
+            Begin::Read => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            Begin::Alone => "BEGIN",
+            // Whoever waits in a crowd keeps the others' rows locked meanwhile. It is cheaper to take
+            // the crowd apart than to wait until the server looks for deadlocks, a second later.
+            Begin::Crowd => "BEGIN; SET LOCAL lock_timeout = '100ms'",
+        })
+        .await
+    }
+
+    async fn apply(&mut self, op: &Op) -> Result<Reply, Error> {
+        apply::apply(self, op).await
+    }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), Error> {
+        self.batch(sql).await
+    }
+
+    async fn clock(&mut self) -> Result<i64, Error> {
+        self.number("SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::int8").await
+    }
+
+    fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    fn is_usable(&self) -> bool {
+        !self.is_down && !self.client.is_closed()
+    }
+
+    fn give_up(&mut self) {
+        self.is_down = true;
+    }
+}
+
+/// Brings the schema up to date in one transaction; other processes wait at its lock.
+pub(super) async fn migrate(session: &mut PgSession) -> Result<(), Error> {
+    session.batch("BEGIN; SET LOCAL lock_timeout = 0").await?;
+    let migrated = migrate_inside(session).await;
+    session.batch(if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
+    migrated
+}
+
+async fn migrate_inside(session: &mut PgSession) -> Result<(), Error> {
+    session.batch(&format!("SELECT pg_advisory_xact_lock({LOCK})")).await?;
+    session
+        .batch(&format!("CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (version BIGINT NOT NULL)"))
+        .await?;
+    let from =
+        session.number(&format!("SELECT COALESCE(MAX(version), 0) FROM {VERSION_TABLE}")).await?;
+    for ddl in migrate::statements(Dialect::Postgres, from)? {
+        session.batch(&ddl.sql).await?;
+    }
+    if from < VERSION {
+        session.batch(&format!("INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})")).await?;
+    }
+    Ok(())
+}
+
+impl Tx for PgSession {
+    async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
+        let rendered = statement::render(Dialect::Postgres, name, "", params);
+        let prepared = self.prepared(&rendered.sql).await?;
+        self.writes += 1;
+        let values = rendered.bind(params);
+        let done = self.client.execute_raw(&prepared, &values).await;
+        done.map_err(|e| self.sorted(&e))
+    }
+
+    async fn query_where(
+        &mut self,
+        name: &'static str,
+        conditions: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Error> {
+        let rendered = statement::render(Dialect::Postgres, name, conditions, params);
+        let prepared = self.prepared(&rendered.sql).await?;
+        let values = rendered.bind(params);
+        let found = self.client.query(&prepared, &borrowed(&values)).await;
+        found.map_err(|e| self.sorted(&e))?.iter().map(row).collect()
+    }
+}
+
+fn borrowed(values: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
+    values.iter().map(|value| value as &(dyn ToSql + Sync)).collect()
+}
+
+/// The gate over somebody else's connection or transaction: nothing is prepared on it.
+pub(super) struct Guest<'a, C>(pub(super) &'a C);
+
+impl<C: GenericClient + Sync> Tx for Guest<'_, C> {
+    async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
+        let rendered = statement::render(Dialect::Postgres, name, "", params);
+        let values = rendered.bind(params);
+        self.0.execute_typed(&rendered.sql, &typed(&values)).await.map_err(sorted)
+    }
+
+    async fn query_where(
+        &mut self,
+        name: &'static str,
+        conditions: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Error> {
+        let rendered = statement::render(Dialect::Postgres, name, conditions, params);
+        let values = rendered.bind(params);
+        let found = self.0.query_typed(&rendered.sql, &typed(&values)).await;
+        found.map_err(sorted)?.iter().map(row).collect()
+    }
+}
+
+fn typed(values: &[Value]) -> Vec<(&(dyn ToSql + Sync), Type)> {
+    fn with_type(value: &Value) -> (&(dyn ToSql + Sync), Type) {
+        let ty = if matches!(value, Value::Int(_)) { Type::INT8 } else { Type::TEXT };
+        (value, ty)
+    }
+    values.iter().map(with_type).collect()
+}
+
+/// Sorts an error met before a commit was sent.
+pub(super) fn sorted(error: tokio_postgres::Error) -> Error {
+    fault::of(&error).error(fault::text(&error))
+}
+
+fn row(row: &tokio_postgres::Row) -> Result<Row, Error> {
+    let value = |(at, column): (usize, &tokio_postgres::Column)| {
+        let wrong = |e: tokio_postgres::Error| Error::Incompatible(fault::text(&e));
+        match *column.type_() {
+            Type::INT8 => row.try_get(at).map(Value::Int).map_err(wrong),
+            Type::INT4 => {
+                row.try_get(at).map(|v: Option<i32>| Value::Int(v.map(i64::from))).map_err(wrong)
+            }
+            _ => row.try_get(at).map(Value::Text).map_err(wrong),
+        }
+    };
+    Ok(Row::new(row.columns().iter().enumerate().map(value).collect::<Result<_, _>>()?))
+}
+
+impl ToSql for Value {
+    fn to_sql(
+        &self,
+        ty: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self {
+            Value::Int(v) => v.to_sql(ty, out),
+            Value::Text(v) => v.to_sql(ty, out),
+            Value::Texts(_) => unreachable!("invariant: lists are spread by bind"),
+        }
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::INT8 || *ty == Type::TEXT
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}

@@ -1,0 +1,279 @@
+//! A session with a database server: what Postgres and MySQL connections have in common.
+//!
+//! Invariants: a session that met a fault of the connection is thrown away, never mended; a session
+//! goes back to its pool only outside a transaction; work on one is done by a spawned task, so a caller
+//! that goes away leaves nothing half done. Deliberately absent: retries without limit, which are
+//! `backend::patiently`'s.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::backend::random;
+use crate::clock;
+use crate::error::Error;
+use crate::op::{Op, Reply};
+
+/// What a driver's error means for whoever holds the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Somebody else was in the way: the same transaction may succeed in a moment.
+    Contended,
+    /// The connection or its server cannot be used: another connection is needed.
+    Down,
+    /// The database's last word.
+    Final,
+}
+
+impl Fault {
+    /// The fault as an error, before a commit was sent.
+    pub(crate) fn error(self, text: String) -> Error {
+        match self {
+            Fault::Contended | Fault::Down => Error::Transient(text),
+            Fault::Final => Error::Refused(text),
+        }
+    }
+}
+
+/// Which kind of transaction begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// Reads one snapshot.
+    Read,
+    /// Writes for one operation.
+    Alone,
+    /// Writes for many operations, and so should not wait long for anybody's lock.
+    Crowd,
+}
+
+/// One connection, prepared for our statements.
+pub(crate) trait Session: Send + 'static {
+    /// Begins a transaction.
+    fn begin(&mut self, kind: Begin) -> impl Future<Output = Result<(), Error>> + Send;
+    /// Carries out an operation inside the transaction, if there is one.
+    fn apply(&mut self, op: &Op) -> impl Future<Output = Result<Reply, Error>> + Send;
+    /// Runs a statement without parameters or rows, such as COMMIT.
+    fn run(&mut self, sql: &'static str) -> impl Future<Output = Result<(), Error>> + Send;
+    /// The server's clock, in microseconds since the epoch.
+    fn clock(&mut self) -> impl Future<Output = Result<i64, Error>> + Send;
+    /// How many statements have written so far.
+    fn writes(&self) -> u64;
+    /// Whether the connection is good for another transaction.
+    fn is_usable(&self) -> bool;
+    /// Declares the connection unusable.
+    fn give_up(&mut self);
+}
+
+/// Makes sessions.
+pub(crate) trait Connect: Send + Sync + 'static {
+    /// What it makes.
+    type Session: Session;
+    /// Connects; [`Error::Transient`] if that may work later.
+    fn connect(&self) -> impl Future<Output = Result<Self::Session, Error>> + Send;
+    /// Called after a commit that made something ready for others.
+    fn announce(&self) {}
+}
+
+/// How often contention is met with another try before it is reported.
+pub(crate) const TRIES: u32 = 10;
+
+/// The wait before the next try: 5 ms, growing to 50 ms, times 0.5 to 1.5.
+pub(crate) async fn brief_wait(tried: u32) {
+    let ms = (5 * u64::from(tried) + 5).min(50);
+    tokio::time::sleep(Duration::from_millis(ms).mul_f64(0.5 + random())).await;
+}
+
+/// No answer takes this long: servers end statements after a minute. A connection that still says
+/// nothing leads nowhere.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// What was heard of a session; after silence it is given up.
+fn heard<S: Session, T>(
+    session: &mut S,
+    answer: Result<Result<T, Error>, tokio::time::error::Elapsed>,
+) -> Result<T, Error> {
+    answer.unwrap_or_else(|_| {
+        session.give_up();
+        Err(Error::Transient(format!("no answer within {} s", SILENCE.as_secs())))
+    })
+}
+
+/// [`Session::begin`], but not for ever.
+pub(crate) async fn begin<S: Session>(session: &mut S, kind: Begin) -> Result<(), Error> {
+    let answer = tokio::time::timeout(SILENCE, session.begin(kind)).await;
+    heard(session, answer)
+}
+
+/// [`Session::apply`], but not for ever.
+pub(crate) async fn apply<S: Session>(session: &mut S, op: &Op) -> Result<Reply, Error> {
+    let answer = tokio::time::timeout(SILENCE, session.apply(op)).await;
+    heard(session, answer)
+}
+
+/// [`Session::run`], but not for ever.
+pub(crate) async fn run<S: Session>(session: &mut S, sql: &'static str) -> Result<(), Error> {
+    let answer = tokio::time::timeout(SILENCE, session.run(sql)).await;
+    heard(session, answer)
+}
+
+/// Commits. Once it is sent, a fault of the connection leaves the outcome unknown.
+pub(crate) async fn commit<S: Session>(session: &mut S) -> Result<(), Error> {
+    match run(session, "COMMIT").await {
+        Err(Error::Transient(text)) if !session.is_usable() => Err(Error::Ambiguous(text)),
+        done => done,
+    }
+}
+
+/// Ends a transaction that is to leave nothing. If even that fails, the connection goes, and the
+/// server takes back what was open on it.
+pub(crate) async fn roll_back<S: Session>(session: &mut S) {
+    if !session.is_usable() || run(session, "ROLLBACK").await.is_err() {
+        session.give_up();
+    }
+}
+
+/// A store's first session, with some patience for a server that is just coming up.
+pub(crate) async fn first<C: Connect>(connect: &C) -> Result<C::Session, Error> {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let began = Instant::now();
+    loop {
+        match connect.connect().await {
+            Err(error) if error.is_retryable() && began.elapsed() < PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(200).mul_f64(0.5 + random())).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// A connection that failed after the store was open: whatever the reason, it may pass.
+pub(crate) fn later(error: Error) -> Error {
+    match error {
+        Error::Refused(text) | Error::Incompatible(text) => Error::Transient(text),
+        other => other,
+    }
+}
+
+/// A few sessions, made when needed and kept.
+pub(crate) struct Pool<C: Connect> {
+    connect: Arc<C>,
+    idle: Mutex<Vec<C::Session>>,
+    permits: Arc<Semaphore>,
+}
+
+/// A session taken from a pool; it goes back only by [`Pool::put_back`].
+pub(crate) struct Held<S> {
+    pub(crate) session: S,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl<C: Connect> Pool<C> {
+    pub(crate) fn new(connect: Arc<C>, most: usize) -> Arc<Self> {
+        let permits = Arc::new(Semaphore::new(most));
+        Arc::new(Self { connect, idle: Mutex::default(), permits })
+    }
+
+    pub(crate) async fn take(&self) -> Result<Held<C::Session>, Error> {
+        let permit = self.permits.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
+        loop {
+            let kept = self.idle.lock().expect("invariant: not poisoned").pop();
+            let session = match kept {
+                Some(session) if session.is_usable() => session,
+                Some(_) => continue,
+                None => self.connect.connect().await.map_err(later)?,
+            };
+            return Ok(Held { session, _permit: permit });
+        }
+    }
+
+    /// Keeps a session that is outside any transaction.
+    pub(crate) fn put_back(&self, held: Held<C::Session>) {
+        if held.session.is_usable() {
+            self.idle.lock().expect("invariant: not poisoned").push(held.session);
+        }
+    }
+
+    /// Carries out a reading operation, on a task of its own.
+    pub(crate) async fn read(self: &Arc<Self>, op: Op) -> Result<Reply, Error> {
+        let pool = self.clone();
+        let read = async move {
+            let mut tried = 0;
+            loop {
+                match pool.read_once(&op).await {
+                    Err(error) if error.is_retryable() && tried < TRIES => {
+                        brief_wait(tried).await;
+                        tried += 1;
+                    }
+                    answer => return answer,
+                }
+            }
+        };
+        tokio::spawn(read).await.map_err(|_| Error::Closed)?
+    }
+
+    async fn read_once(&self, op: &Op) -> Result<Reply, Error> {
+        let mut held = self.take().await?;
+        let session = &mut held.session;
+        let reply = if is_one_statement(op) {
+            apply(session, op).await?
+        } else {
+            begin(session, Begin::Read).await?;
+            let reply = apply(session, op).await?;
+            run(session, "COMMIT").await?;
+            reply
+        };
+        self.put_back(held);
+        Ok(reply)
+    }
+}
+
+/// Operations that are one statement are one snapshot without a transaction around them.
+fn is_one_statement(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::GetRun(_)
+            | Op::ListRuns(_)
+            | Op::ListSteps(_)
+            | Op::GetValue(_)
+            | Op::ListQueues(_)
+            | Op::ListWorkers(_)
+    )
+}
+
+/// The offset of the server's clock from ours, by one reading.
+pub(crate) async fn clock_offset(session: &mut impl Session) -> Result<i64, Error> {
+    let began = clock::local_us();
+    let answer = tokio::time::timeout(SILENCE, session.clock()).await;
+    let server = heard(session, answer)?;
+    Ok(clock::offset_us(began, server, clock::local_us()))
+}
+
+/// Measures the clock's offset again and again. Never ends by itself.
+pub(crate) async fn keep_clock<C: Connect>(pool: Arc<Pool<C>>, offset: Arc<AtomicI64>) {
+    const EVERY: Duration = Duration::from_secs(30);
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let Ok(mut held) = pool.take().await else { continue };
+        if let Ok(measured) = clock_offset(&mut held.session).await {
+            offset.store(measured, Ordering::Relaxed);
+            pool.put_back(held);
+        }
+    }
+}
+
+/// Tasks that end with their owner.
+pub(crate) struct Chores(Vec<tokio::task::AbortHandle>);
+
+impl Chores {
+    pub(crate) fn new(tasks: Vec<tokio::task::JoinHandle<()>>) -> Self {
+        Self(tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect())
+    }
+}
+
+impl Drop for Chores {
+    fn drop(&mut self) {
+        self.0.iter().for_each(tokio::task::AbortHandle::abort);
+    }
+}

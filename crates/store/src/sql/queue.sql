@@ -1,0 +1,95 @@
+-- Queues, slots, rate windows, deduplication, workers.
+
+-- name: queue_get
+SELECT {{queue_columns}} FROM queue WHERE workspace = :workspace AND name = :name;
+
+-- name: queue_lock
+SELECT {{queue_columns}} FROM queue WHERE workspace = :workspace AND name = :name {{for_update}};
+
+-- name: queue_list
+SELECT {{queue_columns}} FROM queue WHERE workspace = :workspace ORDER BY name;
+
+-- name: queue_insert
+INSERT INTO queue (workspace, {{queue_columns}}, updated_at)
+VALUES (:workspace, :name, :concurrency, :worker_concurrency, :rate_limit, :rate_period_us, :priorities,
+    :partitioned, :paused, :now)
+{{or_keep:name}};
+
+-- name: queue_update
+UPDATE queue SET concurrency = :concurrency, worker_concurrency = :worker_concurrency,
+    rate_limit = :rate_limit, rate_period_us = :rate_period_us, priorities = :priorities,
+    partitioned = :partitioned, paused = :paused, updated_at = :now
+WHERE workspace = :workspace AND name = :name;
+
+-- name: start_insert
+INSERT INTO queue_start (workspace, queue, partition_key, started_at, token)
+VALUES (:workspace, :queue, :partition_key, :now, :token);
+
+-- name: start_count
+SELECT COUNT(*), MIN(started_at) FROM queue_start
+WHERE workspace = :workspace AND queue = :queue AND partition_key = :partition_key
+    AND started_at > :after;
+
+-- name: start_prune
+DELETE FROM queue_start
+WHERE workspace = :workspace AND queue = :queue AND partition_key = :partition_key
+    AND started_at <= :after;
+
+-- name: slot_insert
+INSERT INTO slot (workspace, run_id, function_id, queue, partition_key, worker, epoch, lease_until)
+VALUES (:workspace, :run_id, :function_id, :queue, :partition_key, :worker, :epoch, :lease_until);
+
+-- name: slot_delete
+DELETE FROM slot WHERE workspace = :workspace AND run_id = :run_id AND function_id = :function_id;
+
+-- name: slot_of
+SELECT worker, epoch FROM slot
+WHERE workspace = :workspace AND run_id = :run_id AND function_id = :function_id;
+
+-- name: slot_held
+SELECT COUNT(*) FROM slot
+WHERE workspace = :workspace AND queue = :queue AND partition_key = :partition_key AND lease_until > :now;
+
+-- name: slot_holders
+SELECT run_id, function_id, worker, lease_until FROM slot
+WHERE workspace = :workspace AND queue = :queue AND partition_key = :partition_key AND lease_until > :now
+ORDER BY run_id, function_id LIMIT 100;
+
+-- name: slot_next
+SELECT MIN(lease_until) FROM slot
+WHERE workspace = :workspace AND queue = :queue AND partition_key = :partition_key AND lease_until > :now;
+
+-- name: slot_beat
+UPDATE slot SET lease_until = :lease_until
+WHERE workspace = :workspace AND worker = :worker AND lease_until > :now AND run_id IN (:run_ids);
+
+-- name: slot_clear
+DELETE FROM slot WHERE workspace = :workspace AND run_id IN (:run_ids);
+
+-- name: dedupe_insert
+INSERT INTO dedupe (workspace, queue, dedupe_id, run_id, first_at)
+VALUES (:workspace, :queue, :dedupe_id, :run_id, :now)
+{{or_keep:dedupe_id}};
+
+-- name: dedupe_get
+SELECT run_id, first_at FROM dedupe
+WHERE workspace = :workspace AND queue = :queue AND dedupe_id = :dedupe_id {{for_update}};
+
+-- name: dedupe_delete
+DELETE FROM dedupe
+WHERE workspace = :workspace AND queue = :queue AND dedupe_id = :dedupe_id AND run_id = :run_id;
+
+-- name: worker_insert
+INSERT INTO worker (workspace, worker, app_version, started_at, seen_at)
+VALUES (:workspace, :worker, :app_version, :now, :now)
+{{or_keep:worker}};
+
+-- name: worker_update
+UPDATE worker SET seen_at = :now WHERE workspace = :workspace AND worker = :worker;
+
+-- name: worker_prune
+DELETE FROM worker WHERE workspace = :workspace AND seen_at < :before;
+
+-- name: worker_list
+SELECT worker, app_version, started_at, seen_at FROM worker
+WHERE workspace = :workspace AND seen_at >= :since ORDER BY worker;

@@ -1,0 +1,164 @@
+-- Runs: creating, claiming, moving, ending.
+-- A guarded update names the status it leaves; zero rows is an answer. `prev_status = status` stands
+-- first in SET because MySQL evaluates left to right.
+
+-- name: run_insert
+INSERT INTO run ({{run_columns}}, prev_status, sort_rank, workspace)
+VALUES (:run_id, :workflow, :status, :input, NULL, NULL, :queue, :partition_key, :priority, :dedupe_id,
+    :app_version, :worker, :epoch, :attempts, :max_attempts, :created_at, :created_at, :started_at, NULL,
+    :ready_at, :wake_at, 0, '', :timeout_us, :deadline_at, :forked_from, :parent, :detached, 0, :seed, 0,
+    '', :sort_rank, :workspace)
+{{or_keep:run_id}};
+
+-- name: run_get
+SELECT {{run_columns}} FROM run WHERE workspace = :workspace AND run_id = :run_id;
+
+-- name: run_lock
+SELECT {{run_columns}} FROM run WHERE workspace = :workspace AND run_id = :run_id {{for_update}};
+
+-- name: run_fence
+SELECT epoch FROM run
+WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker = :worker
+    AND status = 'PENDING' {{for_update}};
+
+-- name: run_dequeue_select
+SELECT {{run_columns}} FROM run
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED'
+    AND partition_key = :partition_key AND ready_at <= :now AND app_version IN ('', :app_version)
+ORDER BY sort_rank, ready_at, run_id LIMIT :limit {{skip_locked}};
+
+-- name: run_next_partition
+SELECT partition_key FROM run
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' AND partition_key > :after
+ORDER BY partition_key LIMIT 1;
+
+-- name: run_has_partition
+SELECT partition_key FROM run
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' AND partition_key = ''
+LIMIT 1;
+
+-- name: run_next_ready
+SELECT ready_at FROM run
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' AND partition_key = ''
+    AND ready_at > :now
+ORDER BY sort_rank, ready_at LIMIT 1;
+
+-- name: run_claim
+UPDATE run SET prev_status = status, status = :to, worker = :worker, epoch = epoch + 1,
+    attempts = attempts + :attempt, started_at = COALESCE(started_at, :now), wake_at = :lease_until,
+    parked = 0, waits = '', updated_at = :now,
+    deadline_at = CASE WHEN deadline_at IS NULL AND timeout_us IS NOT NULL
+        THEN :now + timeout_us ELSE deadline_at END
+WHERE workspace = :workspace AND status = :from AND run_id IN (:run_ids);
+
+-- name: run_wake_select
+SELECT {{run_columns}} FROM run
+WHERE workspace = :workspace AND wake_at <= :now AND app_version IN ('', :app_version)
+    AND queue NOT IN (:full_queues)
+ORDER BY wake_at, run_id LIMIT :limit {{skip_locked}};
+
+-- name: run_next_wake
+SELECT wake_at FROM run WHERE workspace = :workspace AND wake_at > :now ORDER BY wake_at LIMIT 1;
+
+-- name: run_take_over
+UPDATE run SET wake_at = :now
+WHERE workspace = :workspace AND wake_at > :now AND wake_at < {{never}} AND status = 'PENDING'
+    AND parked = 0 AND worker LIKE :pattern {{escape}} AND worker <> :worker;
+
+-- name: run_beat
+UPDATE run SET wake_at = :lease_until
+WHERE workspace = :workspace AND worker = :worker AND status = 'PENDING' AND parked = 0
+    AND run_id IN (:run_ids);
+
+-- name: run_owned
+SELECT run_id, epoch FROM run
+WHERE workspace = :workspace AND worker = :worker AND status = 'PENDING' AND parked = 0
+    AND run_id IN (:run_ids);
+
+-- name: run_end
+UPDATE run SET prev_status = status, status = :to, output = :output, error = :error, worker = '',
+    wake_at = {{never}}, parked = 0, waits = '', finished_at = :now, updated_at = :now
+WHERE workspace = :workspace AND run_id = :run_id AND status = :from AND epoch = :epoch;
+
+-- name: run_stop
+UPDATE run SET prev_status = status, status = :to, error = :error, worker = '', epoch = epoch + 1,
+    wake_at = {{never}}, parked = 0, waits = '', finished_at = :now, updated_at = :now
+WHERE workspace = :workspace AND run_id = :run_id AND status = :from;
+
+-- name: run_suspend
+UPDATE run SET worker = '', parked = 1, wake_at = :wake_at, waits = :waits, updated_at = :now
+WHERE workspace = :workspace AND run_id = :run_id AND status = 'PENDING' AND epoch = :epoch
+    AND worker = :worker AND inbox = :inbox;
+
+-- name: run_release
+UPDATE run SET worker = '', parked = 1, wake_at = :now, updated_at = :now
+WHERE workspace = :workspace AND run_id = :run_id AND status = 'PENDING' AND epoch = :epoch
+    AND worker = :worker;
+
+-- name: run_renew
+UPDATE run SET input = :input, generation = generation + 1, updated_at = :now
+WHERE workspace = :workspace AND run_id = :run_id AND status = 'PENDING' AND epoch = :epoch
+    AND worker = :worker AND generation = :generation;
+
+-- name: run_resume
+UPDATE run SET prev_status = status, status = :to, error = NULL, attempts = 0, ready_at = :now,
+    finished_at = NULL, deadline_at = NULL, dedupe_id = '', updated_at = :now
+WHERE workspace = :workspace AND run_id = :run_id AND status = :from;
+
+-- name: run_arrive
+UPDATE run SET inbox = inbox + 1,
+    wake_at = CASE WHEN parked = 1 AND wake_at > :now THEN :now ELSE wake_at END
+WHERE workspace = :workspace AND run_id = :run_id AND status IN ('ENQUEUED', 'PENDING');
+
+-- name: run_replace_input
+UPDATE run SET input = :input, ready_at = :ready_at, updated_at = :now
+WHERE workspace = :workspace AND run_id = :run_id AND status = 'ENQUEUED';
+
+-- name: run_fork_fields
+UPDATE run SET generation = :generation, seed = :seed, started_at = :started_at
+WHERE workspace = :workspace AND run_id = :run_id;
+
+-- name: run_purge_select
+SELECT run_id FROM run
+WHERE workspace = :workspace AND created_at < :before AND finished_at < :before
+ORDER BY created_at, run_id LIMIT :limit {{skip_locked}};
+
+-- name: run_purge
+DELETE FROM run WHERE workspace = :workspace AND run_id IN (:run_ids);
+
+-- name: run_list
+SELECT {{run_columns}} FROM run
+WHERE workspace = :workspace AND {{conditions}}
+ORDER BY created_at DESC, run_id DESC LIMIT :limit;
+
+-- name: run_children_over
+SELECT {{run_columns}} FROM run
+WHERE workspace = :workspace AND run_id IN (:run_ids)
+    AND status IN ('SUCCESS', 'ERROR', 'RETRIES_EXCEEDED', 'CANCELLED');
+
+-- name: run_attached_children
+SELECT run.run_id FROM step JOIN run ON run.workspace = step.workspace AND run.run_id = step.child_run_id
+WHERE step.workspace = :workspace AND step.run_id = :run_id AND step.child_run_id <> ''
+    AND run.parent = :run_id AND run.detached = 0 AND run.status IN ('ENQUEUED', 'PENDING')
+ORDER BY step.function_id;
+
+-- name: run_set_rank
+UPDATE run SET sort_rank = CASE WHEN :priorities = 1 THEN priority ELSE 0 END
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED';
+
+-- name: run_clear_partition
+UPDATE run SET partition_key = ''
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' AND partition_key <> '';
+
+-- name: run_held
+SELECT COUNT(*) FROM run
+WHERE workspace = :workspace AND queue = :queue AND status = 'PENDING' AND partition_key = :partition_key;
+
+-- name: run_waiting
+SELECT COUNT(*) FROM run
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' AND partition_key = :partition_key;
+
+-- name: run_holders
+SELECT run_id, worker, wake_at FROM run
+WHERE workspace = :workspace AND queue = :queue AND status = 'PENDING' AND partition_key = :partition_key
+ORDER BY run_id LIMIT 100;

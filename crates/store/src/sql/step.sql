@@ -1,0 +1,87 @@
+-- Records of a run, and what is written together with them.
+
+-- name: step_insert
+INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
+VALUES (:workspace, :function_id, :seq, :name, :kind, :state, :input, :output, :error, :child_run_id,
+    :attempt, :started_at, :completed_at, :next_at, :run_id, :epoch)
+{{or_keep:function_id}};
+
+-- name: step_settle
+UPDATE step SET seq = :seq, state = :state, output = :output, error = :error, attempt = :attempt,
+    completed_at = :completed_at, next_at = :next_at, epoch = :epoch
+WHERE workspace = :workspace AND run_id = :run_id AND function_id = :function_id AND state <> 'done';
+
+-- name: step_epoch
+SELECT epoch, name, state FROM step
+WHERE workspace = :workspace AND run_id = :run_id AND function_id = :function_id;
+
+-- name: step_list
+SELECT {{step_columns}} FROM step
+WHERE workspace = :workspace AND run_id = :run_id AND function_id >= :from
+ORDER BY function_id LIMIT :limit;
+
+-- name: step_copy
+INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
+SELECT workspace, {{step_columns}}, :to, 0 FROM step
+WHERE workspace = :workspace AND run_id = :source AND function_id < :from AND state = 'done';
+
+-- name: step_patch
+UPDATE step SET output = :output, error = :error
+WHERE workspace = :workspace AND run_id = :run_id AND function_id = :function_id;
+
+-- name: step_clear
+DELETE FROM step WHERE workspace = :workspace AND run_id IN (:run_ids);
+
+-- name: value_insert
+INSERT INTO run_value (workspace, run_id, value_key, value, updated_at)
+VALUES (:workspace, :run_id, :value_key, :value, :now)
+{{or_keep:value_key}};
+
+-- name: value_update
+UPDATE run_value SET value = :value, updated_at = :now
+WHERE workspace = :workspace AND run_id = :run_id AND value_key = :value_key;
+
+-- name: value_get
+SELECT value FROM run_value
+WHERE workspace = :workspace AND run_id = :run_id AND value_key = :value_key;
+
+-- name: value_clear
+DELETE FROM run_value WHERE workspace = :workspace AND run_id IN (:run_ids);
+
+-- name: stream_end
+SELECT COALESCE(MAX(seq), -1) FROM stream_item
+WHERE workspace = :workspace AND run_id = :run_id AND stream = :stream;
+
+-- name: stream_insert
+INSERT INTO stream_item (workspace, run_id, stream, seq, item, function_id)
+VALUES (:workspace, :run_id, :stream, :seq, :item, :function_id);
+
+-- name: stream_read
+SELECT item FROM stream_item
+WHERE workspace = :workspace AND run_id = :run_id AND stream = :stream AND seq >= :from
+ORDER BY seq LIMIT :limit;
+
+-- name: stream_clear
+DELETE FROM stream_item WHERE workspace = :workspace AND run_id IN (:run_ids);
+
+-- name: signal_insert
+INSERT INTO inbox_signal (workspace, run_id, seq, signal_id, name, payload, sent_at, consumed_by)
+VALUES (:workspace, :run_id, :seq, :signal_id, :name, :payload, :now, -1);
+
+-- name: signal_known
+SELECT seq FROM inbox_signal
+WHERE workspace = :workspace AND run_id = :run_id AND signal_id = :signal_id;
+
+-- name: signal_end
+SELECT COALESCE(MAX(seq), -1) FROM inbox_signal WHERE workspace = :workspace AND run_id = :run_id;
+
+-- name: signal_pending
+SELECT seq, name, payload FROM inbox_signal
+WHERE workspace = :workspace AND run_id = :run_id AND consumed_by = -1 ORDER BY seq LIMIT 1000;
+
+-- name: signal_consume
+UPDATE inbox_signal SET consumed_by = :function_id
+WHERE workspace = :workspace AND run_id = :run_id AND seq = :seq AND consumed_by = -1;
+
+-- name: signal_clear
+DELETE FROM inbox_signal WHERE workspace = :workspace AND run_id IN (:run_ids);

@@ -1,0 +1,126 @@
+//! The store on SQLite: one writer thread, group commit, readers beside it.
+//!
+//! Invariants: every write goes through the one writer, in a transaction that is durable
+//! (`synchronous=FULL`) before any of its answers goes out; while a commit runs, the next batch
+//! gathers; a failing operation is rolled back alone, by its savepoint.
+//! Deliberately absent: timers for batching. An idle store commits at once.
+
+mod connection;
+mod work;
+mod writer;
+
+use std::any::Any;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use futures::channel::oneshot;
+use futures::future::BoxFuture;
+use rusqlite::Connection;
+use steadfast_core::driver::Outcome;
+use tokio::sync::mpsc;
+
+pub use rusqlite;
+pub use work::{Work, start_in};
+
+use crate::apply;
+use crate::backend::{Job, patiently};
+use crate::error::Error;
+use crate::op::{Op, Record, Reply, Store, Written};
+use connection::SqliteTx;
+use writer::{Task, Transact};
+
+/// A store in a SQLite file, or in memory.
+pub struct Sqlite {
+    tasks: mpsc::Sender<Task>,
+    readers: Readers,
+}
+
+/// Reader connections, made when needed and kept. In memory there is only the writer's.
+enum Readers {
+    File { path: PathBuf, idle: Arc<Mutex<Vec<Connection>>> },
+    Memory,
+}
+
+impl Sqlite {
+    /// Opens the file of a URL (`sqlite://orders.db`) or a database in memory (`sqlite::memory:`).
+    pub async fn open(url: &str) -> Result<Self, Error> {
+        let place = url.strip_prefix("sqlite:").unwrap_or(url);
+        let place = place.strip_prefix("//").unwrap_or(place);
+        if place.is_empty() {
+            return Err(Error::Refused("sqlite: needs a file, as in sqlite://orders.db".to_owned()));
+        }
+        let (connection, readers) = if place == ":memory:" {
+            (Connection::open_in_memory().map_err(connection::sorted)?, Readers::Memory)
+        } else {
+            let path = PathBuf::from(place);
+            let connection = connection::open_file(&path)?;
+            (connection, Readers::File { path, idle: Arc::default() })
+        };
+        let connection = connection::prepare(connection)?;
+        let connection = tokio::task::spawn_blocking(move || connection::migrate(connection))
+            .await
+            .map_err(|_| Error::Closed)??;
+        Ok(Self { tasks: writer::spawn(connection)?, readers })
+    }
+
+    async fn send<T>(
+        &self,
+        make: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Task,
+    ) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.tasks.send(make(reply)).await.map_err(|_| Error::Closed)?;
+        answer.await.map_err(|_| Error::Closed)?
+    }
+
+    async fn once(&self, op: Op) -> Result<Reply, Error> {
+        match &self.readers {
+            Readers::File { path, idle } if op.is_read() => {
+                let (path, idle) = (path.clone(), idle.clone());
+                let read = tokio::task::spawn_blocking(move || read(&path, &idle, &op));
+                read.await.map_err(|_| Error::Closed)?
+            }
+            _ => self.send(|reply| Task::Job(Job { op, reply })).await,
+        }
+    }
+}
+
+/// Runs a reading operation on a connection of its own, in one snapshot.
+fn read(path: &std::path::Path, idle: &Mutex<Vec<Connection>>, op: &Op) -> Result<Reply, Error> {
+    let kept = idle.lock().expect("invariant: not poisoned").pop();
+    let connection = match kept {
+        Some(connection) => connection,
+        None => connection::prepare(connection::open_file(path)?)?,
+    };
+    connection.execute_batch("BEGIN").map_err(connection::sorted)?;
+    let mut tx = SqliteTx::new(connection);
+    let reply = connection::now(apply::apply(&mut tx, op));
+    let connection = tx.into_inner();
+    connection.execute_batch("COMMIT").map_err(connection::sorted)?;
+    idle.lock().expect("invariant: not poisoned").push(connection);
+    reply
+}
+
+impl Store for Sqlite {
+    fn call(&self, op: Op) -> BoxFuture<'_, Result<Reply, Error>> {
+        let name = op.name();
+        Box::pin(patiently(name, move || self.once(op.clone())))
+    }
+
+    fn transact(
+        &self,
+        records: Record,
+        work: Box<dyn Any + Send + Sync>,
+    ) -> BoxFuture<'_, Result<(Written, Outcome), Error>> {
+        Box::pin(async move {
+            let work = work.downcast::<Work>().map_err(|_| {
+                Error::Refused("the transaction was not written for SQLite".to_owned())
+            })?;
+            let work = Arc::new(*work);
+            let transact = || {
+                let (records, work) = (records.clone(), work.clone());
+                self.send(|reply| Task::Transact(Box::new(Transact { records, work, reply })))
+            };
+            patiently("transact", transact).await
+        })
+    }
+}

@@ -1,0 +1,164 @@
+//! A SQLite connection: its settings, its errors, and the gate over it.
+
+use std::future::Future;
+use std::path::Path;
+use std::task::{Context, Poll, Waker};
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, ToSql};
+
+use crate::dialect::Dialect;
+use crate::error::Error;
+use crate::gate::{Params, Row, Tx, Value};
+use crate::migrate::{self, VERSION, VERSION_TABLE};
+use crate::statement;
+
+pub(super) fn open_file(path: &Path) -> Result<Connection, Error> {
+    Connection::open(path)
+        .map_err(|e| Error::Refused(format!("cannot open the SQLite file {}: {e}", path.display())))
+}
+
+/// The settings that the promises rest on.
+pub(super) fn prepare(connection: Connection) -> Result<Connection, Error> {
+    connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(sorted)?;
+    connection
+        .execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
+             PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536;",
+        )
+        .map_err(sorted)?;
+    connection.set_prepared_statement_cache_capacity(256);
+    Ok(connection)
+}
+
+/// Brings the schema up to date in one transaction; other processes wait at its lock.
+pub(super) fn migrate(connection: Connection) -> Result<Connection, Error> {
+    let run = |sql: &str| connection.execute_batch(sql).map_err(sorted);
+    run("BEGIN IMMEDIATE")?;
+    let migrated = (|| {
+        run(&format!("CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (version INTEGER NOT NULL) STRICT"))?;
+        let query = format!("SELECT COALESCE(MAX(version), 0) FROM {VERSION_TABLE}");
+        let from: i64 = connection.query_row(&query, [], |row| row.get(0)).map_err(sorted)?;
+        for ddl in migrate::statements(Dialect::Sqlite, from)? {
+            run(&ddl.sql)?;
+        }
+        if from < VERSION {
+            run(&format!("INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})"))?;
+        }
+        Ok(())
+    })();
+    match migrated {
+        Ok(()) => run("COMMIT")?,
+        Err(error) => {
+            run("ROLLBACK")?;
+            return Err(error);
+        }
+    }
+    Ok(connection)
+}
+
+/// Sorts a driver error by what to do about it.
+pub(super) fn sorted(error: rusqlite::Error) -> Error {
+    let text = error.to_string();
+    match error.sqlite_error_code() {
+        Some(
+            ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::SchemaChanged
+            | ErrorCode::OperationInterrupted
+            | ErrorCode::DiskFull
+            | ErrorCode::OutOfMemory
+            | ErrorCode::SystemIoFailure,
+        ) => Error::Transient(text),
+        _ => Error::Refused(text),
+    }
+}
+
+/// The value of a future that never waits: over this gate every statement is done when it returns.
+pub(super) fn now<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => unreachable!("invariant: SQLite statements complete at once"),
+    }
+}
+
+/// The gate over a connection, owned or borrowed.
+pub(super) struct SqliteTx<C>(C);
+
+impl<C: std::borrow::Borrow<Connection>> SqliteTx<C> {
+    pub(super) fn new(connection: C) -> Self {
+        Self(connection)
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        self.0.borrow()
+    }
+
+    pub(super) fn into_inner(self) -> C {
+        self.0
+    }
+
+    pub(super) fn batch(&self, sql: &str) -> Result<(), Error> {
+        let mut statement = self.connection().prepare_cached(sql).map_err(sorted)?;
+        statement.raw_execute().map_err(sorted)?;
+        Ok(())
+    }
+}
+
+impl<C: std::borrow::Borrow<Connection>> Tx for SqliteTx<C> {
+    async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
+        let rendered = statement::render(Dialect::Sqlite, name, "", params);
+        let mut statement = self.connection().prepare_cached(&rendered.sql).map_err(sorted)?;
+        let values = rendered.bind(params);
+        let changed = statement.execute(rusqlite::params_from_iter(&values)).map_err(sorted)?;
+        Ok(changed as u64)
+    }
+
+    async fn query_where(
+        &mut self,
+        name: &'static str,
+        conditions: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Error> {
+        let rendered = statement::render(Dialect::Sqlite, name, conditions, params);
+        let mut statement = self.connection().prepare_cached(&rendered.sql).map_err(sorted)?;
+        let columns = statement.column_count();
+        let values = rendered.bind(params);
+        let mut rows = statement.query(rusqlite::params_from_iter(&values)).map_err(sorted)?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(sorted)? {
+            let mut read = Vec::with_capacity(columns);
+            for column in 0..columns {
+                read.push(value(row.get_ref(column).map_err(sorted)?)?);
+            }
+            found.push(Row::new(read));
+        }
+        Ok(found)
+    }
+}
+
+fn value(value: ValueRef<'_>) -> Result<Value, Error> {
+    Ok(match value {
+        ValueRef::Null => Value::Text(None),
+        ValueRef::Integer(v) => Value::Int(Some(v)),
+        ValueRef::Text(text) => match std::str::from_utf8(text) {
+            Ok(text) => Value::from(text),
+            Err(_) => return Err(Error::Incompatible("a text is not UTF-8".to_owned())),
+        },
+        ValueRef::Real(_) | ValueRef::Blob(_) => {
+            return Err(Error::Incompatible("a column has a type this program never writes".to_owned()));
+        }
+    })
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Value::Int(Some(v)) => ValueRef::Integer(*v),
+            Value::Text(Some(v)) => ValueRef::Text(v.as_bytes()),
+            Value::Int(None) | Value::Text(None) => ValueRef::Null,
+            Value::Texts(_) => unreachable!("invariant: lists are spread by bind"),
+        }))
+    }
+}

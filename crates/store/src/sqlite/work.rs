@@ -1,0 +1,48 @@
+//! The caller's own SQL on SQLite: a step in one commit with its record, a start in the caller's commit.
+
+use rusqlite::Connection;
+use steadfast_core::driver::Outcome;
+
+use super::connection::{SqliteTx, now};
+use crate::apply;
+use crate::error::Error;
+use crate::op::{Op, Record, Reply, Start, Started, Written};
+
+type Body = dyn Fn(&Connection) -> Outcome + Send + Sync;
+
+/// SQL to be run in the commit that records its step.
+pub struct Work(Box<Body>);
+
+impl Work {
+    /// From a function that uses the connection; it must neither begin nor end a transaction.
+    pub fn new(body: impl Fn(&Connection) -> Outcome + Send + Sync + 'static) -> Self {
+        Self(Box::new(body))
+    }
+
+    /// Runs the work and writes the records, inside the writer's transaction.
+    pub(super) fn perform(
+        &self,
+        tx: &mut SqliteTx<Connection>,
+        records: &Record,
+    ) -> Result<(Written, Outcome), Error> {
+        tx.batch("SAVEPOINT work")?;
+        let outcome = (self.0)(tx.connection());
+        if outcome.is_err() {
+            tx.batch("ROLLBACK TO work")?;
+        }
+        tx.batch("RELEASE work")?;
+        let mut records = records.clone();
+        if let Some(last) = records.entries.last_mut() {
+            last.record.outcome = outcome.clone();
+        }
+        match now(apply::apply(tx, &Op::Record(records)))? {
+            Reply::Record(written) => Ok((written, outcome)),
+            other => unreachable!("invariant: {other:?} does not answer a record"),
+        }
+    }
+}
+
+/// Starts a run inside the caller's own transaction: it exists if and only if that commits.
+pub fn start_in(connection: &Connection, start: &Start) -> Result<Started, Error> {
+    now(apply::start(&mut SqliteTx::new(connection), start))
+}

@@ -1,0 +1,552 @@
+//! The store on real servers: opening, group commit, lost connections, the caller's transactions.
+//!
+//! Each test runs on Postgres and on MySQL or MariaDB, in a database of its own, when the variables
+//! `STEADFAST_TEST_POSTGRES_URL` and `STEADFAST_TEST_MYSQL_URL` name servers. What operations mean is
+//! tested elsewhere, against the model; here is what only a server can get wrong.
+
+mod database;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use mysql_async::prelude::Queryable;
+use steadfast_core::driver::{Kind as Verb, Record as StepRecord};
+use steadfast_core::{Error as Failure, RunStatus, Timestamp};
+use steadfast_store::mysql::mysql_async;
+use steadfast_store::op::*;
+use steadfast_store::{Error, OpenStore, StoreExt, mysql, open, postgres};
+
+use database::{Database, Kind, with};
+
+macro_rules! on_each_server {
+    ($($name:ident)+) => {
+        mod on_postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::with(super::Kind::Postgres, super::$name).await;
+            })+
+        }
+        mod on_mysql {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::with(super::Kind::Mysql, super::$name).await;
+            })+
+        }
+    };
+}
+
+on_each_server! {
+    a_store_opens_again_and_keeps_what_it_has
+    four_processes_migrate_at_once
+    an_interrupted_migration_is_taken_up
+    r038_a_newer_schema_is_refused
+    a_wrong_password_or_database_is_refused_at_once
+    a_run_goes_from_start_to_finish
+    r083_a_failing_operation_leaves_its_batch_alone
+    r083_cut_connections_lose_and_double_nothing
+    r095_locked_rows_are_skipped_not_waited_for
+    r096_a_change_elsewhere_is_heard_or_polled
+    transact_commits_the_work_and_its_record_or_neither
+    a_repeated_transact_does_not_work_twice
+    work_that_met_a_deadlock_is_run_again
+    start_in_joins_the_callers_transaction
+    texts_survive_as_they_are
+    a_settled_record_that_changes_nothing_keeps_its_companions
+    the_clock_of_the_server_is_known
+}
+
+const WS: &str = "w";
+
+fn at(us: i64) -> Timestamp {
+    Timestamp::from_micros(us)
+}
+
+fn start(run_id: &str, claim: bool) -> Start {
+    Start {
+        workspace: WS.into(),
+        run_id: run_id.into(),
+        workflow: "flow".into(),
+        input: "{}".into(),
+        queue: DEFAULT_QUEUE.into(),
+        partition: String::new(),
+        priority: 0,
+        dedupe_id: String::new(),
+        app_version: String::new(),
+        max_attempts: 3,
+        ready_at: at(0),
+        timeout: None,
+        deadline_at: None,
+        parent: String::new(),
+        detached: false,
+        seed: 7,
+        claim: claim.then(|| ("me#1".to_owned(), at(1_000_000))),
+        now: at(10),
+    }
+}
+
+fn dequeue(limit: usize) -> Dequeue {
+    Dequeue {
+        workspace: WS.into(),
+        queue: DEFAULT_QUEUE.into(),
+        worker: "me#1".into(),
+        app_version: String::new(),
+        limit,
+        worker_has: Vec::new(),
+        after_partition: String::new(),
+        lease_until: at(1_000_000),
+        now: at(100),
+    }
+}
+
+fn lease(run_id: &str) -> Lease {
+    Lease { workspace: WS.into(), run_id: run_id.into(), worker: "me#1".into(), epoch: 1 }
+}
+
+fn step(id: u64, value: &str) -> Entry {
+    let record = StepRecord::done(id, id, "step", Verb::Step, Ok(value.to_owned()));
+    Entry { record, replaces: false, with: None }
+}
+
+fn record(run_id: &str, entries: Vec<Entry>) -> Record {
+    Record { lease: lease(run_id), entries, now: at(200) }
+}
+
+fn finish(run_id: &str) -> Finish {
+    Finish { lease: lease(run_id), entries: Vec::new(), outcome: Ok("1".into()), now: at(300) }
+}
+
+async fn run(store: &OpenStore, run_id: &str) -> Option<Box<RunRow>> {
+    store.ask(GetRun { workspace: WS.into(), run_id: run_id.into() }).await.unwrap().0
+}
+
+async fn steps(store: &OpenStore, run_id: &str) -> Vec<StepRecord> {
+    let list = ListSteps { workspace: WS.into(), run_id: run_id.into(), from: 0, limit: 1000 };
+    store.ask(list).await.unwrap().0
+}
+
+async fn claimed(store: &OpenStore, run_id: &str) -> Lease {
+    match store.ask(start(run_id, true)).await.unwrap() {
+        Started::New(Some(lease)) => lease,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn a_store_opens_again_and_keeps_what_it_has(database: &Database) {
+    let first = database.open().await;
+    first.ask(start("a", false)).await.unwrap();
+    let second = database.open().await;
+    assert_eq!(run(&second, "a").await.unwrap().status, RunStatus::Enqueued);
+    drop(first);
+    second.ask(start("b", false)).await.unwrap();
+    drop(second);
+    let third = database.open().await;
+    assert!(run(&third, "a").await.is_some() && run(&third, "b").await.is_some());
+}
+
+async fn four_processes_migrate_at_once(database: &Database) {
+    let stores = join_all((0..4).map(|_| database.open())).await;
+    for (number, store) in stores.iter().enumerate() {
+        store.ask(start(&format!("r{number}"), false)).await.unwrap();
+    }
+    assert_eq!(database.number("SELECT COUNT(*) FROM steadfast_schema").await, 1);
+    assert_eq!(database.number("SELECT COUNT(*) FROM run").await, 4);
+}
+
+async fn an_interrupted_migration_is_taken_up(database: &Database) {
+    drop(database.open().await);
+    // As if it had stopped half-way: on Postgres that cannot be seen, there it is one transaction.
+    if database.kind == Kind::Mysql {
+        database.execute("DROP TABLE worker").await;
+        database.execute("DROP INDEX run_wake ON run").await;
+        database.execute("DELETE FROM steadfast_schema").await;
+    }
+    let store = database.open().await;
+    store.ask(start("a", false)).await.unwrap();
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 1);
+}
+
+async fn r038_a_newer_schema_is_refused(database: &Database) {
+    drop(database.open().await);
+    database.execute("INSERT INTO steadfast_schema (version) VALUES (99)").await;
+    let Err(refused) = open(&database.url()).await else { panic!("opened") };
+    assert!(matches!(&refused, Error::Incompatible(text) if text.contains("99")), "{refused}");
+}
+
+async fn a_wrong_password_or_database_is_refused_at_once(database: &Database) {
+    let began = Instant::now();
+    let Err(refused) = open(&format!("{}_not", database.url())).await else { panic!("opened") };
+    assert!(matches!(&refused, Error::Refused(_)), "{refused}");
+    assert!(began.elapsed() < Duration::from_secs(3));
+    let scheme = database.url().split(':').next().unwrap().to_owned();
+    let nowhere = format!("{scheme}://me:s3cret@127.0.0.1:1/db");
+    let Err(error) = open(&nowhere).await else { panic!("opened") };
+    assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+    assert!(!error.to_string().contains("s3cret"), "{error}");
+    assert!(began.elapsed() > Duration::from_secs(4));
+}
+
+async fn a_run_goes_from_start_to_finish(database: &Database) {
+    let store = database.open().await;
+    assert_eq!(store.ask(start("a", false)).await.unwrap(), Started::New(None));
+    let got = store.ask(dequeue(5)).await.unwrap();
+    assert_eq!(got.runs.len(), 1);
+    assert_eq!((got.runs[0].epoch, got.runs[0].attempts), (1, 1));
+    let written = store.ask(record("a", vec![step(0, "1"), step(1, "\"two\"")])).await.unwrap();
+    assert_eq!(written, Written::Done);
+    let again = store.ask(record("a", vec![step(1, "\"two\"")])).await.unwrap();
+    assert_eq!(again, Written::Done);
+    let beat = Heartbeat {
+        workspace: WS.into(),
+        worker: "me#1".into(),
+        app_version: String::new(),
+        leases: vec![("a".into(), 1), ("b".into(), 1)],
+        lease_until: at(2_000_000),
+        now: at(250),
+    };
+    assert_eq!(store.ask(beat).await.unwrap().lost, ["b"]);
+    assert_eq!(store.ask(finish("a")).await.unwrap(), Written::Done);
+    assert_eq!(store.ask(finish("a")).await.unwrap(), Written::Done);
+    assert_eq!(steps(&store, "a").await.len(), 2);
+    let over = run(&store, "a").await.unwrap();
+    assert_eq!((over.status, over.output.as_deref()), (RunStatus::Success, Some("1")));
+    let late = store.ask(record("a", vec![step(2, "3")])).await.unwrap();
+    assert_eq!(late, Written::Fenced);
+}
+
+async fn r083_a_failing_operation_leaves_its_batch_alone(database: &Database) {
+    let store = database.open().await;
+    for run_id in ["good", "twice"] {
+        claimed(&store, run_id).await;
+    }
+    store.ask(record("twice", vec![step(0, "1")])).await.unwrap();
+    // Many at once, so that they share commits: good records, records under a void lease, records
+    // that would change a done step, and spawns that are refused after something was written.
+    let mut other = step(0, "2");
+    other.record.name = "another".into();
+    let mut spawn = step(500, "1");
+    spawn.with = Some(With::Spawn(Box::new(Start { queue: "none".into(), ..start("c", false) })));
+    let mut void = record("good", vec![step(900, "1")]);
+    void.lease.epoch = 9;
+    let asks = (0..100u64).map(|id| {
+        let (store, other, spawn, void) = (&store, other.clone(), spawn.clone(), void.clone());
+        async move {
+            let good = store.ask(record("good", vec![step(id, "1")])).await;
+            let bad = store.ask(record("twice", vec![other])).await;
+            let refused = store.ask(record("good", vec![spawn])).await;
+            (good, bad, refused, store.ask(void).await)
+        }
+    });
+    for (good, bad, refused, void) in join_all(asks).await {
+        assert_eq!(good.unwrap(), Written::Done);
+        assert!(matches!(bad, Err(Error::Refused(_))), "{bad:?}");
+        assert!(matches!(refused.unwrap(), Written::Refused(_)));
+        assert_eq!(void.unwrap(), Written::Fenced);
+    }
+    assert_eq!(steps(&store, "good").await.len(), 100);
+    assert_eq!(steps(&store, "twice").await.len(), 1);
+}
+
+async fn r083_cut_connections_lose_and_double_nothing(database: &Database) {
+    const RUNS: usize = 24;
+    const STEPS: u64 = 60;
+    let store = database.open().await;
+    let (over, cuts) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let one = |number: usize| {
+        let store = store.clone();
+        async move {
+            let run_id = format!("run{number}");
+            let lease = claimed(&store, &run_id).await;
+            for id in 0..STEPS {
+                let mut entry = step(id, "1");
+                let item = Some(id.to_string());
+                entry.with = Some(With::Append { stream: "s".into(), item });
+                let write = Record { lease: lease.clone(), entries: vec![entry], now: at(5) };
+                assert_eq!(store.ask(write).await.unwrap(), Written::Done, "{run_id} {id}");
+            }
+            assert_eq!(store.ask(finish(&run_id)).await.unwrap(), Written::Done);
+        }
+    };
+    let work = async {
+        join_all((0..RUNS).map(|number| tokio::spawn(one(number)))).await
+    };
+    let cut = async {
+        while !over.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            cuts.fetch_add(database.cut().await, Ordering::Relaxed);
+        }
+    };
+    let work = async {
+        for done in work.await {
+            done.unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+    };
+    futures::join!(work, cut);
+    assert!(cuts.load(Ordering::Relaxed) > 0);
+    for number in 0..RUNS {
+        let run_id = format!("run{number}");
+        assert_eq!(run(&store, &run_id).await.unwrap().status, RunStatus::Success);
+        assert_eq!(steps(&store, &run_id).await.len() as u64, STEPS);
+        let read =
+            ReadStream { workspace: WS.into(), run_id, stream: "s".into(), from: 0, limit: 1000 };
+        let items = store.ask(read).await.unwrap().items;
+        let wanted: Vec<String> = (0..STEPS).map(|id| id.to_string()).collect();
+        assert_eq!(items, wanted);
+    }
+}
+
+/// R95
+async fn r095_locked_rows_are_skipped_not_waited_for(database: &Database) {
+    let store = database.open().await;
+    for number in 0..4 {
+        store.ask(Start { ready_at: at(number), ..start(&format!("r{number}"), false) }).await.unwrap();
+    }
+    let lock = "SELECT run_id FROM run WHERE workspace = 'w' AND run_id = 'r0' FOR UPDATE";
+    let (mut pg, mut my) = (None, None);
+    match database.kind {
+        Kind::Postgres => {
+            let client = database.postgres().await;
+            client.batch_execute(&format!("BEGIN; {lock}")).await.unwrap();
+            pg = Some(client);
+        }
+        Kind::Mysql => {
+            let mut conn = database.mysql().await;
+            conn.query_drop("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").await.unwrap();
+            conn.query_drop("BEGIN").await.unwrap();
+            conn.query_drop(lock).await.unwrap();
+            my = Some(conn);
+        }
+    }
+    let began = Instant::now();
+    let (one, two) = (database.open().await, database.open().await);
+    let (one, two) = futures::join!(one.ask(dequeue(2)), two.ask(dequeue(2)));
+    assert!(began.elapsed() < Duration::from_secs(5));
+    let mut ids: Vec<String> =
+        one.unwrap().runs.into_iter().chain(two.unwrap().runs).map(|run| run.run_id).collect();
+    ids.sort();
+    assert_eq!(ids, ["r1", "r2", "r3"]);
+    drop((pg, my));
+    let mut rest = Vec::new();
+    while rest.is_empty() && began.elapsed() < Duration::from_secs(20) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        rest = store.ask(dequeue(2)).await.unwrap().runs;
+    }
+    assert_eq!(rest[0].run_id, "r0");
+}
+
+/// R96
+async fn r096_a_change_elsewhere_is_heard_or_polled(database: &Database) {
+    let (here, there) = (database.open().await, database.open().await);
+    if database.kind == Kind::Postgres {
+        for number in 0..3 {
+            // The listener connects in the background, and again after its connection is cut.
+            let mut heard = false;
+            for attempt in 0..100 {
+                let changed = here.changed();
+                there.ask(start(&format!("h{number}-{attempt}"), false)).await.unwrap();
+                let wait = Duration::from_millis(200);
+                if tokio::time::timeout(wait, changed).await.is_ok() {
+                    heard = true;
+                    break;
+                }
+            }
+            assert!(heard, "no notification after {number} cuts");
+            database.cut().await;
+        }
+    } else {
+        let silent = tokio::time::timeout(Duration::from_millis(50), here.changed()).await;
+        assert!(silent.is_err());
+    }
+    // Heard or not, asking finds it.
+    there.ask(start("polled", false)).await.unwrap();
+    let found = here.ask(dequeue(100)).await.unwrap().runs;
+    assert!(found.iter().any(|run| run.run_id == "polled"));
+}
+
+/// Work that inserts a number, and then succeeds or fails.
+fn insert(kind: Kind, number: i64, succeeds: bool) -> Box<dyn std::any::Any + Send + Sync> {
+    let outcome = move || match succeeds {
+        true => Ok(number.to_string()),
+        false => Err(Failure::app("no")),
+    };
+    let sql = format!("INSERT INTO mine (n) VALUES ({number})");
+    match kind {
+        Kind::Postgres => Box::new(postgres::Work::new(move |tx| {
+            let sql = sql.clone();
+            Box::pin(async move {
+                tx.execute(&sql, &[]).await.map_err(postgres::failed)?;
+                outcome()
+            })
+        })),
+        Kind::Mysql => Box::new(mysql::Work::new(move |tx| {
+            let sql = sql.clone();
+            Box::pin(async move {
+                tx.query_drop(sql).await.map_err(mysql::failed)?;
+                outcome()
+            })
+        })),
+    }
+}
+
+async fn transact_commits_the_work_and_its_record_or_neither(database: &Database) {
+    let store = database.open().await;
+    database.execute("CREATE TABLE mine (n BIGINT NOT NULL)").await;
+    claimed(&store, "a").await;
+    let kind = database.kind;
+    let good = store.transact(record("a", vec![step(0, "null")]), insert(kind, 1, true)).await;
+    assert_eq!(good.unwrap(), (Written::Done, Ok("1".to_owned())));
+    let bad = store.transact(record("a", vec![step(1, "null")]), insert(kind, 2, false)).await;
+    assert_eq!(bad.unwrap(), (Written::Done, Err(Failure::app("no"))));
+    let mut void = record("a", vec![step(2, "null")]);
+    void.lease.epoch = 2;
+    let (fenced, _) = store.transact(void, insert(kind, 3, true)).await.unwrap();
+    assert_eq!(fenced, Written::Fenced);
+    assert_eq!(database.number("SELECT COUNT(*) FROM mine").await, 1);
+    let steps = steps(&store, "a").await;
+    assert_eq!(steps.len(), 2);
+    assert_eq!(steps[1].outcome, Err(Failure::app("no")));
+    let foreign = store.transact(record("a", vec![step(3, "null")]), Box::new(())).await;
+    assert!(matches!(foreign, Err(Error::Refused(_))));
+}
+
+async fn a_repeated_transact_does_not_work_twice(database: &Database) {
+    let store = database.open().await;
+    database.execute("CREATE TABLE mine (n BIGINT NOT NULL)").await;
+    claimed(&store, "a").await;
+    let over = AtomicBool::new(false);
+    let work = async {
+        for id in 0..40u64 {
+            let number = i64::try_from(id).unwrap();
+            let work = insert(database.kind, number, true);
+            let done = store.transact(record("a", vec![step(id, "null")]), work).await.unwrap();
+            assert_eq!(done, (Written::Done, Ok(id.to_string())));
+            // Once more, as after a commit whose answer was lost.
+            let work = insert(database.kind, number, true);
+            let done = store.transact(record("a", vec![step(id, "null")]), work).await.unwrap();
+            assert_eq!(done, (Written::Done, Ok(id.to_string())));
+        }
+        over.store(true, Ordering::Relaxed);
+    };
+    let cut = async {
+        while !over.load(Ordering::Relaxed) {
+            database.cut().await;
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+    };
+    futures::join!(work, cut);
+    assert_eq!(database.number("SELECT COUNT(*) FROM mine").await, 40);
+    assert_eq!(database.number("SELECT COUNT(DISTINCT n) FROM mine").await, 40);
+}
+
+async fn work_that_met_a_deadlock_is_run_again(database: &Database) {
+    let store = database.open().await;
+    database.execute("CREATE TABLE mine (n BIGINT PRIMARY KEY, v BIGINT NOT NULL)").await;
+    database.execute("INSERT INTO mine (n, v) VALUES (1, 0), (2, 0)").await;
+    let update = |order: [i64; 2]| -> Box<dyn std::any::Any + Send + Sync> {
+        let sql = order.map(|n| format!("UPDATE mine SET v = v + 1 WHERE n = {n}"));
+        let pause = Duration::from_millis(30);
+        match database.kind {
+            Kind::Postgres => Box::new(postgres::Work::new(move |tx| {
+                let sql = sql.clone();
+                Box::pin(async move {
+                    tx.execute(&sql[0], &[]).await.map_err(postgres::failed)?;
+                    tokio::time::sleep(pause).await;
+                    tx.execute(&sql[1], &[]).await.map_err(postgres::failed)?;
+                    Ok("1".to_owned())
+                })
+            })),
+            Kind::Mysql => Box::new(mysql::Work::new(move |tx| {
+                let [one, two] = sql.clone();
+                Box::pin(async move {
+                    tx.query_drop(one).await.map_err(mysql::failed)?;
+                    tokio::time::sleep(pause).await;
+                    tx.query_drop(two).await.map_err(mysql::failed)?;
+                    Ok("1".to_owned())
+                })
+            })),
+        }
+    };
+    claimed(&store, "a").await;
+    claimed(&store, "b").await;
+    for id in 0..3 {
+        let one = store.transact(record("a", vec![step(id, "null")]), update([1, 2]));
+        let two = store.transact(record("b", vec![step(id, "null")]), update([2, 1]));
+        let (one, two) = futures::join!(one, two);
+        assert_eq!(one.unwrap(), (Written::Done, Ok("1".to_owned())));
+        assert_eq!(two.unwrap(), (Written::Done, Ok("1".to_owned())));
+    }
+    assert_eq!(database.number("SELECT MIN(v) FROM mine").await, 6);
+    assert_eq!(database.number("SELECT MAX(v) FROM mine").await, 6);
+}
+
+async fn start_in_joins_the_callers_transaction(database: &Database) {
+    let store = database.open().await;
+    match database.kind {
+        Kind::Postgres => {
+            let mut client = database.postgres().await;
+            let tx = client.transaction().await.unwrap();
+            let new = postgres::start_in(&tx, &start("no", false)).await.unwrap();
+            assert_eq!(new, Started::New(None));
+            tx.rollback().await.unwrap();
+            let tx = client.transaction().await.unwrap();
+            postgres::start_in(&tx, &start("yes", false)).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+        Kind::Mysql => {
+            let mut conn = database.mysql().await;
+            let opts = mysql_async::TxOpts::default;
+            let mut tx = conn.start_transaction(opts()).await.unwrap();
+            let new = mysql::start_in(&mut tx, &start("no", false)).await.unwrap();
+            assert_eq!(new, Started::New(None));
+            tx.rollback().await.unwrap();
+            let mut tx = conn.start_transaction(opts()).await.unwrap();
+            mysql::start_in(&mut tx, &start("yes", false)).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+    }
+    assert!(run(&store, "no").await.is_none());
+    assert!(run(&store, "yes").await.is_some());
+}
+
+async fn texts_survive_as_they_are(database: &Database) {
+    let store = database.open().await;
+    let input = "{\"b\":1.10,\"a\":\"ä😀\\u0000 \\\\ '\"}";
+    // Keys differ by case and by a trailing space, and are not folded together.
+    for (number, id) in ["Key", "key", "key ", "ключ%_\\"].iter().enumerate() {
+        let new = Start { input: input.into(), seed: -1, ..start(id, false) };
+        assert_eq!(store.ask(new).await.unwrap(), Started::New(None), "{number}");
+        assert_eq!(run(&store, id).await.unwrap().input, input);
+    }
+    // A worker's name is no pattern: only its own incarnations are taken over.
+    for (run_id, worker) in [("x", "a_b\\%#1"), ("y", "aXb\\c#1")] {
+        let claim = Some((worker.to_owned(), at(1_000_000)));
+        store.ask(Start { claim, ..start(run_id, false) }).await.unwrap();
+    }
+    let over = TakeOver { workspace: WS.into(), name: "a_b\\%".into(), worker: "a_b\\%#2".into(), now: at(50) };
+    assert_eq!(store.ask(over).await.unwrap(), TakenOver(1));
+    assert_eq!(run(&store, "x").await.unwrap().wake_at, at(50));
+    let long = Start { run_id: "k".repeat(4000), ..start("", false) };
+    if database.kind == Kind::Mysql {
+        assert!(matches!(store.ask(long).await, Err(Error::Refused(_))));
+    }
+}
+
+async fn a_settled_record_that_changes_nothing_keeps_its_companions(database: &Database) {
+    let store = database.open().await;
+    claimed(&store, "a").await;
+    let mut entry = step(0, "null");
+    entry.record.state = steadfast_core::driver::RecordState::Executing;
+    assert_eq!(store.ask(record("a", vec![entry.clone()])).await.unwrap(), Written::Done);
+    entry.replaces = true;
+    entry.with = Some(With::Publish { key: "k".into(), value: "1".into() });
+    assert_eq!(store.ask(record("a", vec![entry])).await.unwrap(), Written::Done);
+    let value = GetValue { workspace: WS.into(), run_id: "a".into(), key: "k".into() };
+    assert_eq!(store.ask(value).await.unwrap(), FoundValue(Some("1".into())));
+}
+
+async fn the_clock_of_the_server_is_known(database: &Database) {
+    let store = database.open().await;
+    assert!(store.clock_offset_us().abs() < 5_000_000, "{}", store.clock_offset_us());
+}

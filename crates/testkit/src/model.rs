@@ -1,0 +1,231 @@
+//! The model: every store operation as a plain function over sorted maps. It is the specification that
+//! the databases are held against.
+//!
+//! Invariants: no clock, no randomness, no async; the same operations in the same order give the same
+//! replies; a reply that says "nothing was written" (fenced, refused, no such step) and an error leave
+//! no trace. Deliberately absent: speed. Where a database needs an index or a lock, the model scans.
+
+mod claim;
+mod own;
+mod queue;
+mod read;
+mod start;
+mod steer;
+mod table;
+
+use std::sync::Mutex;
+
+use futures::future::BoxFuture;
+use steadfast_core::driver::Record;
+use steadfast_core::{RunStatus, Timestamp};
+use steadfast_store::op::{Forked, QueueRow, RunRow, Suspended, WorkerRow, Written};
+use steadfast_store::{Error, Op, Reply, Store};
+
+use table::Table;
+
+/// Workspace and run, or workspace and another name.
+type Key = (String, String);
+/// Workspace, run and a number in the run (of a step or a signal).
+type Numbered = (String, String, i64);
+
+/// The state of a store, and the operations on it.
+#[derive(Debug, Clone, Default)]
+pub struct Model {
+    runs: Table<Key, RunRow>,
+    steps: Table<Numbered, Step>,
+    signals: Table<Numbered, Sent>,
+    values: Table<(String, String, String), String>,
+    /// By workspace, run, stream and position. `None` is the end of the stream.
+    items: Table<(String, String, String, i64), Option<String>>,
+    queues: Table<Key, QueueRow>,
+    /// Starts that count against a rate, by workspace, queue, partition and a running number.
+    starts: Table<(String, String, String, u64), Timestamp>,
+    slots: Table<Numbered, Slot>,
+    /// By workspace, queue and deduplication id.
+    dedupes: Table<(String, String, String), Dedupe>,
+    workers: Table<Key, WorkerRow>,
+    started: u64,
+}
+
+/// A record, and the epoch that wrote it.
+#[derive(Debug, Clone)]
+struct Step {
+    record: Record,
+    epoch: i64,
+}
+
+#[derive(Debug, Clone)]
+struct Sent {
+    signal_id: String,
+    name: String,
+    payload: String,
+    consumed: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Slot {
+    queue: String,
+    partition: String,
+    worker: String,
+    epoch: i64,
+    until: Timestamp,
+}
+
+#[derive(Debug, Clone)]
+struct Dedupe {
+    run_id: String,
+    first_at: Timestamp,
+}
+
+fn key(workspace: &str, name: &str) -> Key {
+    (workspace.to_owned(), name.to_owned())
+}
+
+fn numbered(workspace: &str, run_id: &str, number: i64) -> Numbered {
+    (workspace.to_owned(), run_id.to_owned(), number)
+}
+
+/// Every number of a run.
+fn all_of(workspace: &str, run_id: &str) -> std::ops::RangeInclusive<Numbered> {
+    numbered(workspace, run_id, i64::MIN)..=numbered(workspace, run_id, i64::MAX)
+}
+
+/// A database column is signed; a number beyond it is held at the end of its range.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+impl Model {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Carries out one operation.
+    pub fn apply(&mut self, op: &Op) -> Result<Reply, Error> {
+        let reply = self.dispatch(op);
+        match &reply {
+            Ok(reply) if !takes_back(reply) => self.each(&mut |t| t.keep()),
+            _ => self.each(&mut |t| t.take_back()),
+        }
+        reply
+    }
+
+    fn dispatch(&mut self, op: &Op) -> Result<Reply, Error> {
+        Ok(match op {
+            Op::Start(op) => Reply::Start(self.start(op)),
+            Op::Debounce(op) => Reply::Debounce(self.debounce(op)),
+            Op::Dequeue(op) => Reply::Dequeue(self.dequeue(op)),
+            Op::Wake(op) => Reply::Wake(self.wake(op)),
+            Op::TakeOver(op) => Reply::TakeOver(self.take_over(op)),
+            Op::Heartbeat(op) => Reply::Heartbeat(self.heartbeat(op)),
+            Op::Record(op) => Reply::Record(self.record(op)?),
+            Op::Finish(op) => Reply::Finish(self.finish(op)?),
+            Op::Suspend(op) => Reply::Suspend(self.suspend(op)?),
+            Op::Release(op) => Reply::Release(self.release(op)),
+            Op::ContinueAsNew(op) => Reply::ContinueAsNew(self.continue_as_new(op)),
+            Op::Cancel(op) => Reply::Cancel(self.cancel(op)),
+            Op::Resume(op) => Reply::Resume(self.resume(op)),
+            Op::Fork(op) => Reply::Fork(self.fork(op)),
+            Op::Signal(op) => Reply::Signal(self.signal(op)),
+            Op::TakeSlot(op) => Reply::TakeSlot(self.take_slot(op)),
+            Op::FreeSlot(op) => Reply::FreeSlot(self.free_slot(op)),
+            Op::PutQueue(op) => Reply::PutQueue(self.put_queue(op)),
+            Op::Purge(op) => Reply::Purge(self.purge(op)),
+            Op::GetRun(op) => Reply::GetRun(self.get_run(op)),
+            Op::ListRuns(op) => Reply::ListRuns(self.list_runs(op)),
+            Op::ListSteps(op) => Reply::ListSteps(self.list_steps(op)),
+            Op::Load(op) => Reply::Load(self.load(op)),
+            Op::GetValue(op) => Reply::GetValue(self.get_value(op)),
+            Op::ReadStream(op) => Reply::ReadStream(self.read_stream(op)),
+            Op::ListQueues(op) => Reply::ListQueues(self.list_queues(op)),
+            Op::InspectQueue(op) => Reply::InspectQueue(self.inspect_queue(op)),
+            Op::ListWorkers(op) => Reply::ListWorkers(self.list_workers(op)),
+        })
+    }
+
+    fn each(&mut self, end: &mut dyn FnMut(&mut dyn Undo)) {
+        end(&mut self.runs);
+        end(&mut self.steps);
+        end(&mut self.signals);
+        end(&mut self.values);
+        end(&mut self.items);
+        end(&mut self.queues);
+        end(&mut self.starts);
+        end(&mut self.slots);
+        end(&mut self.dedupes);
+        end(&mut self.workers);
+    }
+
+    fn run(&self, workspace: &str, run_id: &str) -> Option<&RunRow> {
+        self.runs.get(&key(workspace, run_id))
+    }
+
+    /// Runs of a workspace, by id.
+    fn runs_of(&self, workspace: &str) -> impl Iterator<Item = &RunRow> {
+        let from = key(workspace, "");
+        let workspace = workspace.to_owned();
+        self.runs.range(from..).take_while(move |((ws, _), _)| *ws == workspace).map(|(_, run)| run)
+    }
+
+    /// Runs that wait on a queue, in no promised order.
+    fn waiting(&self, workspace: &str, queue: &str) -> impl Iterator<Item = &RunRow> {
+        let queue = queue.to_owned();
+        self.runs_of(workspace)
+            .filter(move |run| run.status == RunStatus::Enqueued && run.queue == queue)
+    }
+}
+
+/// What all tables have in common at the end of an operation.
+trait Undo {
+    fn keep(&mut self);
+    fn take_back(&mut self);
+}
+
+impl<K: Ord + Clone, V: Clone> Undo for Table<K, V> {
+    fn keep(&mut self) {
+        Table::keep(self);
+    }
+    fn take_back(&mut self) {
+        Table::take_back(self);
+    }
+}
+
+/// Whether a reply promises that nothing was written.
+fn takes_back(reply: &Reply) -> bool {
+    matches!(
+        reply,
+        Reply::Record(Written::Refused(_) | Written::Fenced)
+            | Reply::Finish(Written::Refused(_) | Written::Fenced)
+            | Reply::Suspend(Suspended::Refused(_) | Suspended::Fenced)
+            | Reply::Fork(Forked::NoSuchStep(_))
+    )
+}
+
+/// The model as a store: for simulations and for running the suites against the specification.
+#[derive(Debug, Default)]
+pub struct ModelStore(Mutex<Model>);
+
+impl ModelStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A store that goes on from a state.
+    pub fn from_model(model: Model) -> Self {
+        Self(Mutex::new(model))
+    }
+
+    /// The state as it is now.
+    pub fn snapshot(&self) -> Model {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Store for ModelStore {
+    fn call(&self, op: Op) -> BoxFuture<'_, Result<Reply, Error>> {
+        // Applied when polled, not when asked: a dropped future did nothing, as with a database.
+        Box::pin(async move { self.0.lock().unwrap().apply(&op) })
+    }
+}

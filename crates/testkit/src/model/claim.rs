@@ -1,0 +1,286 @@
+//! Claiming: from a queue, after a wait, or from a worker that is gone.
+//!
+//! Invariants: a claim raises the epoch by one; attempts count dequeues and recoveries, never
+//! wake-ups; a run whose attempts are used up is parked instead of claimed.
+
+use std::time::Duration;
+
+use steadfast_core::{Error, ErrorClass, RunEvent, RunStatus, Timestamp, limits};
+use steadfast_store::op::{
+    Beaten, Claimed, Dequeue, Heartbeat, QueueRow, RunRow, TakeOver, TakenOver, Wake, WorkerRow,
+};
+
+use super::{Model, all_of, key};
+
+/// Partitions looked at by one dequeue.
+const PARTITIONS: usize = 64;
+/// A worker that was silent for so long is forgotten when a new one reports.
+const FORGOTTEN: Duration = Duration::from_secs(86_400);
+
+/// Who claims, and until when.
+struct Claimant<'a> {
+    workspace: &'a str,
+    worker: &'a str,
+    until: Timestamp,
+    now: Timestamp,
+}
+
+impl Model {
+    pub(super) fn dequeue(&mut self, op: &Dequeue) -> Claimed {
+        let ws = op.workspace.as_str();
+        let mut claimed = Claimed::default();
+        let Some(queue) = self.queue_or_default(ws, &op.queue).filter(|queue| !queue.paused) else {
+            return claimed;
+        };
+        let mut left = op.limit.min(limits::CLAIM_BATCH);
+        let mut eases = Vec::new();
+        for partition in self.partitions(op, &queue) {
+            if left == 0 {
+                break;
+            }
+            let (free, eases_at) = self.room(ws, &queue, &partition, op.now);
+            let free = free.min(worker_room(op, &queue, &partition));
+            if free <= 0 {
+                eases.extend(eases_at);
+                continue;
+            }
+            let take = usize::try_from(free).unwrap_or(usize::MAX).min(left);
+            for run_id in self.first_in_line(op, &queue, &partition, take) {
+                let by = Claimant::of_dequeue(op);
+                claimed.runs.push(self.claim(&by, &run_id, Attempt::Counted));
+                self.note_start(ws, &queue, &partition, op.now);
+                left -= 1;
+            }
+        }
+        claimed.next_at = eases.into_iter().min();
+        if claimed.runs.is_empty() && claimed.next_at.is_none() {
+            claimed.next_at = self.next_ready(op, &queue);
+        }
+        claimed
+    }
+
+    /// The partitions with waiting runs: those after the one served last, then those before it.
+    fn partitions(&self, op: &Dequeue, queue: &QueueRow) -> Vec<String> {
+        if !queue.partitioned {
+            return vec![String::new()];
+        }
+        let mut found: Vec<String> =
+            self.waiting(&op.workspace, &op.queue).map(|run| run.partition.clone()).collect();
+        found.sort();
+        found.dedup();
+        let next = found.partition_point(|partition| *partition <= op.after_partition);
+        found.rotate_left(next);
+        // The empty partition is never "after" another one, so it is met where the round begins anew.
+        found.truncate(PARTITIONS);
+        found
+    }
+
+    /// Runs that may be taken now, in the order of the queue.
+    fn first_in_line(
+        &self,
+        op: &Dequeue,
+        queue: &QueueRow,
+        partition: &str,
+        most: usize,
+    ) -> Vec<String> {
+        let mut line: Vec<_> = self
+            .waiting(&op.workspace, &op.queue)
+            .filter(|run| run.partition == partition && run.ready_at <= op.now)
+            .filter(|run| fits(run, &op.app_version))
+            .map(|run| (rank(queue, run), run.ready_at, run.run_id.clone()))
+            .collect();
+        line.sort();
+        line.into_iter().take(most).map(|(_, _, run_id)| run_id).collect()
+    }
+
+    /// A hint: when the first in line whose time has not come is ready. With priorities that need
+    /// not be the earliest, and partitions other than the empty one are not looked at.
+    fn next_ready(&self, op: &Dequeue, queue: &QueueRow) -> Option<Timestamp> {
+        self.waiting(&op.workspace, &op.queue)
+            .filter(|run| run.partition.is_empty() && run.ready_at > op.now)
+            .map(|run| (rank(queue, run), run.ready_at))
+            .min()
+            .map(|(_, ready_at)| ready_at)
+    }
+
+    fn claim(&mut self, by: &Claimant<'_>, run_id: &str, attempt: Attempt) -> RunRow {
+        let at = key(by.workspace, run_id);
+        self.runs.edit(&at, |run| {
+            let arrow = run.status.on(RunEvent::Claim).expect("invariant: only claimable runs");
+            run.status = arrow.to();
+            run.worker = by.worker.to_owned();
+            run.epoch += 1;
+            run.attempts += i64::from(attempt == Attempt::Counted);
+            run.started_at = run.started_at.or(Some(by.now));
+            run.wake_at = by.until;
+            run.parked = false;
+            run.waits.clear();
+            run.updated_at = by.now;
+            run.deadline_at = run.deadline_at.or(run.timeout.map(|timeout| by.now.after(timeout)));
+        });
+        self.runs.get(&at).expect("invariant: a claimed run exists").clone()
+    }
+
+    pub(super) fn wake(&mut self, op: &Wake) -> Claimed {
+        let mut rooms = op.rooms.clone();
+        let full = |queue: &str| op.rooms.iter().any(|(name, room)| name == queue && *room <= 0);
+        let mut due: Vec<RunRow> = self
+            .runs_of(&op.workspace)
+            .filter(|run| run.wake_at <= op.now && fits(run, &op.app_version) && !full(&run.queue))
+            .cloned()
+            .collect();
+        due.sort_by(|a, b| (a.wake_at, &a.run_id).cmp(&(b.wake_at, &b.run_id)));
+        due.truncate(op.limit.min(limits::CLAIM_BATCH));
+        let by = Claimant {
+            workspace: &op.workspace,
+            worker: &op.worker,
+            until: op.lease_until,
+            now: op.now,
+        };
+        let mut claimed = Claimed::default();
+        let (mut recovered, mut used_up) = (Vec::new(), Vec::new());
+        for run in due {
+            if !run.parked && run.attempts > run.max_attempts {
+                used_up.push(run);
+                continue;
+            }
+            if let Some((_, room)) = rooms.iter_mut().find(|(queue, _)| *queue == run.queue) {
+                *room -= 1;
+                if *room < 0 {
+                    continue;
+                }
+            }
+            if run.parked {
+                claimed.runs.push(self.claim(&by, &run.run_id, Attempt::Free));
+            } else {
+                recovered.push(self.claim(&by, &run.run_id, Attempt::Counted));
+            }
+        }
+        claimed.runs.append(&mut recovered);
+        // Last, because a parent may be among the claimed: it learns of the end as of any arrival.
+        for run in used_up {
+            self.stop(&op.workspace, &run, RunEvent::Exhaust, &exhausted(&run), op.now);
+            claimed.exhausted.push(run.run_id);
+        }
+        let later = self.runs_of(&op.workspace).map(|run| run.wake_at).filter(|at| *at > op.now);
+        claimed.next_at = later.min().filter(|at| *at != Timestamp::NEVER);
+        claimed
+    }
+
+    pub(super) fn take_over(&mut self, op: &TakeOver) -> TakenOver {
+        let left: Vec<_> = self
+            .runs_of(&op.workspace)
+            .filter(|run| run.status == RunStatus::Pending && !run.parked)
+            .filter(|run| run.wake_at > op.now && run.wake_at < Timestamp::NEVER)
+            .filter(|run| run.worker != op.worker)
+            .filter(|run| {
+                run.worker.strip_prefix(&op.name).is_some_and(|tail| tail.starts_with('#'))
+            })
+            .map(|run| key(&op.workspace, &run.run_id))
+            .collect();
+        for at in &left {
+            self.runs.edit(at, |run| run.wake_at = op.now);
+        }
+        TakenOver(left.len() as u64)
+    }
+
+    pub(super) fn heartbeat(&mut self, op: &Heartbeat) -> Beaten {
+        self.report(op);
+        let mut lost = Vec::new();
+        for (run_id, epoch) in &op.leases {
+            let at = key(&op.workspace, run_id);
+            let mine = self.runs.get(&at).is_some_and(|run| {
+                run.status == RunStatus::Pending && run.worker == op.worker && run.epoch == *epoch
+            });
+            if !mine {
+                lost.push(run_id.clone());
+                continue;
+            }
+            self.runs.edit(&at, |run| run.wake_at = op.lease_until);
+            let slots: Vec<_> = self
+                .slots
+                .range(all_of(&op.workspace, run_id))
+                .filter(|(_, slot)| slot.worker == op.worker && slot.until > op.now)
+                .map(|(at, _)| at.clone())
+                .collect();
+            for at in &slots {
+                self.slots.edit(at, |slot| slot.until = op.lease_until);
+            }
+        }
+        Beaten { lost }
+    }
+
+    fn report(&mut self, op: &Heartbeat) {
+        let me = key(&op.workspace, &op.worker);
+        let known = self.workers.edit(&me, |row| {
+            row.app_version.clone_from(&op.app_version);
+            row.seen_at = op.now;
+        });
+        if known {
+            return;
+        }
+        let row = WorkerRow {
+            worker: op.worker.clone(),
+            app_version: op.app_version.clone(),
+            started_at: op.now,
+            seen_at: op.now,
+        };
+        self.workers.put(me, row);
+        let silent: Vec<_> = self
+            .workers
+            .iter()
+            .filter(|((ws, _), row)| {
+                *ws == op.workspace && row.seen_at < op.now.before(FORGOTTEN)
+            })
+            .map(|(at, _)| at.clone())
+            .collect();
+        for at in &silent {
+            self.workers.remove(at);
+        }
+    }
+}
+
+impl<'a> Claimant<'a> {
+    fn of_dequeue(op: &'a Dequeue) -> Self {
+        Self {
+            workspace: &op.workspace,
+            worker: &op.worker,
+            until: op.lease_until,
+            now: op.now,
+        }
+    }
+}
+
+/// Whether a claim uses up one of the run's attempts.
+#[derive(PartialEq)]
+enum Attempt {
+    Counted,
+    Free,
+}
+
+/// A run pinned to a version is for workers of that version only.
+fn fits(run: &RunRow, app_version: &str) -> bool {
+    run.app_version.is_empty() || run.app_version == app_version
+}
+
+/// Priorities count only where the queue says so, and from the moment it says so.
+fn rank(queue: &QueueRow, run: &RunRow) -> i64 {
+    if queue.priorities { run.priority } else { 0 }
+}
+
+fn worker_room(op: &Dequeue, queue: &QueueRow, partition: &str) -> i64 {
+    let has = op.worker_has.iter().find(|(key, _)| key == partition).map_or(0, |(_, has)| *has);
+    queue.worker_concurrency.map_or(i64::MAX, |limit| limit - has)
+}
+
+fn exhausted(run: &RunRow) -> Error {
+    Error::new(
+        ErrorClass::RetriesExceeded,
+        "SF-0302",
+        format!(
+            "the run lost its worker {} times (first run and {} recoveries are allowed); \
+             resume it once the cause is gone",
+            run.attempts, run.max_attempts
+        ),
+    )
+}

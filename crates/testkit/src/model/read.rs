@@ -1,0 +1,128 @@
+//! Reading: runs, records, values, streams, workers.
+//!
+//! Invariants: a page holds at most what was asked for and at most [`limits::PAGE_ROWS`], at least
+//! one; a cursor is where the page ended, so that pages taken one after the other miss nothing that
+//! was there before and show nothing twice.
+
+use steadfast_core::limits;
+use steadfast_store::op::{
+    FoundRun, FoundValue, GetRun, GetValue, ListRuns, ListSteps, ListWorkers, Load, Loaded,
+    PendingSignal, ReadStream, RunFilter, RunPage, RunRow, StepPage, StreamPage, Workers,
+};
+
+use super::{Model, all_of, numbered};
+
+/// Signals that one load hands over; the next load goes on with the rest.
+const SIGNALS: usize = 1000;
+
+impl Model {
+    pub(super) fn get_run(&self, op: &GetRun) -> FoundRun {
+        FoundRun(self.run(&op.workspace, &op.run_id).cloned().map(Box::new))
+    }
+
+    pub(super) fn list_runs(&self, op: &ListRuns) -> RunPage {
+        let limit = page(op.limit);
+        let mut runs: Vec<RunRow> = self
+            .runs_of(&op.workspace)
+            .filter(|run| matches(&op.filter, run))
+            .filter(|run| {
+                op.after.as_ref().is_none_or(|(at, id)| (run.created_at, &run.run_id) < (*at, id))
+            })
+            .cloned()
+            .collect();
+        runs.sort_by(|a, b| (b.created_at, &b.run_id).cmp(&(a.created_at, &a.run_id)));
+        let more = runs.len() > limit;
+        runs.truncate(limit);
+        let next = runs.last().filter(|_| more).map(|run| (run.created_at, run.run_id.clone()));
+        RunPage { runs, next }
+    }
+
+    pub(super) fn list_steps(&self, op: &ListSteps) -> StepPage {
+        let from = numbered(&op.workspace, &op.run_id, op.from);
+        let to = numbered(&op.workspace, &op.run_id, i64::MAX);
+        let steps = self.steps.range(from..=to).take(page(op.limit));
+        StepPage(steps.map(|(_, step)| step.record.clone()).collect())
+    }
+
+    pub(super) fn load(&self, op: &Load) -> Loaded {
+        let (ws, run_id) = (op.workspace.as_str(), op.run_id.as_str());
+        let steps = self.steps.range(all_of(ws, run_id)).filter(|_| op.steps);
+        let signals = self.signals.range(all_of(ws, run_id)).filter(|(_, sent)| !sent.consumed);
+        let mut over: Vec<RunRow> = op
+            .children
+            .iter()
+            .filter_map(|child| self.run(ws, child))
+            .filter(|run| run.status.is_terminal())
+            .cloned()
+            .collect();
+        over.sort_by(|a, b| a.run_id.cmp(&b.run_id));
+        over.dedup_by(|a, b| a.run_id == b.run_id);
+        Loaded {
+            steps: steps.map(|(_, step)| step.record.clone()).collect(),
+            signals: signals
+                .take(SIGNALS)
+                .map(|((_, _, seq), sent)| PendingSignal {
+                    seq: *seq,
+                    name: sent.name.clone(),
+                    payload: sent.payload.clone(),
+                })
+                .collect(),
+            inbox: self.run(ws, run_id).map_or(0, |run| run.inbox),
+            over,
+        }
+    }
+
+    pub(super) fn get_value(&self, op: &GetValue) -> FoundValue {
+        let at = (op.workspace.clone(), op.run_id.clone(), op.key.clone());
+        FoundValue(self.values.get(&at).cloned())
+    }
+
+    /// A stream from a position on, its end mark included.
+    pub(super) fn stream(
+        &self,
+        workspace: &str,
+        run_id: &str,
+        stream: &str,
+        from: i64,
+    ) -> impl Iterator<Item = &Option<String>> {
+        let at = |position: i64| {
+            (workspace.to_owned(), run_id.to_owned(), stream.to_owned(), position)
+        };
+        self.items.range(at(from)..=at(i64::MAX)).map(|(_, item)| item)
+    }
+
+    pub(super) fn read_stream(&self, op: &ReadStream) -> StreamPage {
+        let limit = page(op.limit);
+        let read: Vec<&Option<String>> =
+            self.stream(&op.workspace, &op.run_id, &op.stream, op.from).take(limit).collect();
+        let items: Vec<String> = read.iter().map_while(|item| (*item).clone()).collect();
+        let ended = items.len() < read.len();
+        // Nothing can be appended any more, and nothing was left for another page.
+        let over = self.run(&op.workspace, &op.run_id).is_none_or(|run| run.status.is_terminal());
+        StreamPage { closed: ended || (over && read.len() < limit), items }
+    }
+
+    pub(super) fn list_workers(&self, op: &ListWorkers) -> Workers {
+        let of_workspace = self.workers.iter().filter(|((ws, _), _)| *ws == op.workspace);
+        let rows = of_workspace.map(|(_, row)| row).filter(|row| row.seen_at >= op.since);
+        Workers(rows.cloned().collect())
+    }
+}
+
+fn page(limit: usize) -> usize {
+    limit.clamp(1, limits::PAGE_ROWS)
+}
+
+/// Whether a run passes every condition that a filter sets.
+pub(crate) fn matches(filter: &RunFilter, run: &RunRow) -> bool {
+    let equal = |wanted: &Option<String>, is: &str| wanted.as_ref().is_none_or(|w| w == is);
+    (filter.status.is_empty() || filter.status.contains(&run.status))
+        && equal(&filter.workflow, &run.workflow)
+        && equal(&filter.queue, &run.queue)
+        && equal(&filter.app_version, &run.app_version)
+        && equal(&filter.parent, &run.parent)
+        && equal(&filter.forked_from, &run.forked_from)
+        && filter.id_prefix.as_ref().is_none_or(|prefix| run.run_id.starts_with(prefix))
+        && filter.created_from.is_none_or(|from| run.created_at >= from)
+        && filter.created_to.is_none_or(|to| run.created_at < to)
+}

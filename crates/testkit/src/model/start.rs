@@ -1,0 +1,162 @@
+//! Beginning a run: by its id, at most once.
+//!
+//! Invariants: an id stands for one run for ever; a deduplication id stands for one active run of its
+//! queue. The id is looked at first: a repeated request finds its own run even when its deduplication
+//! id has gone to another one since.
+
+use steadfast_core::{RunStatus, Timestamp};
+use steadfast_store::op::{
+    DEFAULT_QUEUE, Debounce, Debounced, Lease, QueueRow, RunRow, Start, Started,
+};
+
+use super::{Dedupe, Model, key};
+
+impl Model {
+    pub(super) fn start(&mut self, op: &Start) -> Started {
+        let Some(queue) = self.queue_or_default(&op.workspace, &op.queue) else {
+            return Started::NoQueue;
+        };
+        if let Some(run) = self.run(&op.workspace, &op.run_id) {
+            return met_again(op, run);
+        }
+        let name = (op.workspace.clone(), op.queue.clone(), op.dedupe_id.clone());
+        if let Some(taken) = self.dedupes.get(&name).filter(|_| !op.dedupe_id.is_empty()) {
+            return Started::Duplicate(taken.run_id.clone());
+        }
+        if !op.dedupe_id.is_empty() {
+            self.dedupes.put(name, Dedupe { run_id: op.run_id.clone(), first_at: op.now });
+        }
+        let claim = op.claim.as_ref().filter(|_| has_no_limits(&queue));
+        let partition = if queue.partitioned { op.partition.as_str() } else { "" };
+        let mut run = new_run(op, partition);
+        if let Some((worker, until)) = claim {
+            run.status = RunStatus::Pending;
+            run.worker.clone_from(worker);
+            (run.epoch, run.attempts) = (1, 1);
+            run.started_at = Some(op.now);
+            run.wake_at = *until;
+            run.deadline_at = op.deadline_at.or(op.timeout.map(|timeout| op.now.after(timeout)));
+        }
+        self.runs.put(key(&op.workspace, &op.run_id), run);
+        Started::New(claim.map(|(worker, _)| first_lease(op, worker)))
+    }
+
+    pub(super) fn debounce(&mut self, op: &Debounce) -> Debounced {
+        let start = &op.start;
+        let limit = |first_at: Timestamp| {
+            start.ready_at.min(op.max_wait.map_or(Timestamp::NEVER, |wait| first_at.after(wait)))
+        };
+        let name = (start.workspace.clone(), start.queue.clone(), start.dedupe_id.clone());
+        let Some(Dedupe { run_id, first_at }) = self.dedupes.get(&name).cloned() else {
+            let first = Start { ready_at: limit(start.now), ..start.clone() };
+            return match self.start(&first) {
+                Started::New(_) => Debounced::New,
+                Started::Existing(_) => Debounced::Conflict("id"),
+                Started::Conflict(field) => Debounced::Conflict(field),
+                Started::Duplicate(run_id) => Debounced::Busy(run_id),
+                Started::NoQueue => Debounced::NoQueue,
+            };
+        };
+        let held = key(&start.workspace, &run_id);
+        if self.runs.get(&held).is_none_or(|run| run.status != RunStatus::Enqueued) {
+            return Debounced::Busy(run_id);
+        }
+        self.runs.edit(&held, |run| {
+            run.input.clone_from(&start.input);
+            run.ready_at = limit(first_at);
+            run.updated_at = start.now;
+        });
+        if run_id == start.run_id { Debounced::New } else { Debounced::Replaced(run_id) }
+    }
+
+    /// The queue; the default one is there without having been made.
+    pub(super) fn queue_or_default(&self, workspace: &str, name: &str) -> Option<QueueRow> {
+        let made = self.queues.get(&key(workspace, name)).cloned();
+        made.or_else(|| {
+            (name == DEFAULT_QUEUE)
+                .then(|| QueueRow { name: name.to_owned(), ..QueueRow::default() })
+        })
+    }
+
+    /// A run that ends gives its deduplication id back.
+    pub(super) fn free_dedupe(&mut self, workspace: &str, run: &RunRow) {
+        let name = (workspace.to_owned(), run.queue.clone(), run.dedupe_id.clone());
+        if self.dedupes.get(&name).is_some_and(|taken| taken.run_id == run.run_id) {
+            self.dedupes.remove(&name);
+        }
+    }
+}
+
+/// Whether a run may be claimed as it is started, past the queue.
+fn has_no_limits(queue: &QueueRow) -> bool {
+    queue.concurrency.is_none()
+        && queue.worker_concurrency.is_none()
+        && queue.rate.is_none()
+        && !queue.paused
+}
+
+/// The id is known. The same request gets the same answer as long as nothing has happened since.
+fn met_again(op: &Start, run: &RunRow) -> Started {
+    if run.workflow != op.workflow {
+        return Started::Conflict("workflow");
+    }
+    if run.generation == 0 && run.input != op.input {
+        return Started::Conflict("input");
+    }
+    if run.seed != op.seed || run.parent != op.parent {
+        return Started::Existing(run.status);
+    }
+    match &op.claim {
+        Some((worker, _)) if run.worker == *worker && run.epoch == 1 => {
+            Started::New(Some(first_lease(op, worker)))
+        }
+        _ if run.status == RunStatus::Enqueued => Started::New(None),
+        _ => Started::Existing(run.status),
+    }
+}
+
+fn first_lease(op: &Start, worker: &str) -> Lease {
+    Lease {
+        workspace: op.workspace.clone(),
+        run_id: op.run_id.clone(),
+        worker: worker.to_owned(),
+        epoch: 1,
+    }
+}
+
+/// A run that waits on its queue and has never been claimed.
+fn new_run(op: &Start, partition: &str) -> RunRow {
+    RunRow {
+        run_id: op.run_id.clone(),
+        workflow: op.workflow.clone(),
+        status: RunStatus::Enqueued,
+        input: op.input.clone(),
+        output: None,
+        error: None,
+        queue: op.queue.clone(),
+        partition: partition.to_owned(),
+        priority: op.priority,
+        dedupe_id: op.dedupe_id.clone(),
+        app_version: op.app_version.clone(),
+        worker: String::new(),
+        epoch: 0,
+        attempts: 0,
+        max_attempts: op.max_attempts,
+        created_at: op.now,
+        updated_at: op.now,
+        started_at: None,
+        finished_at: None,
+        ready_at: op.ready_at,
+        wake_at: Timestamp::NEVER,
+        parked: false,
+        waits: String::new(),
+        timeout: op.timeout,
+        deadline_at: op.deadline_at,
+        forked_from: String::new(),
+        parent: op.parent.clone(),
+        detached: op.detached,
+        generation: 0,
+        seed: op.seed,
+        inbox: 0,
+    }
+}

@@ -1,0 +1,222 @@
+//! Steering from outside: cancel, resume, fork, purge, signal.
+//!
+//! Invariants: what is over stays over, unless a stopped run is resumed; a fork leaves its source as
+//! it was; a purge takes only what is over; a signal is accepted once and in order.
+
+use steadfast_core::driver::RecordState;
+use steadfast_core::{Error, RunEvent, RunStatus, Timestamp, limits};
+use steadfast_store::op::{
+    Cancel, Cancelled, Fork, Forked, Purge, Purged, Resume, Resumed, RunRow, Signal, Signalled,
+};
+
+use super::{Model, Sent, Step, all_of, key, numbered, own, signed};
+
+impl Model {
+    pub(super) fn cancel(&mut self, op: &Cancel) -> Cancelled {
+        let ws = op.workspace.as_str();
+        let Some(run) = self.run(ws, &op.run_id).cloned() else { return Cancelled::NotFound };
+        if run.status.is_terminal() {
+            return Cancelled::AlreadyOver(run.status);
+        }
+        self.stop(ws, &run, RunEvent::Cancel, &op.reason, op.now);
+        let mut stopped = Vec::new();
+        let mut parents = vec![run.run_id];
+        while let Some(parent) = parents.pop() {
+            for child in self.attached_to(ws, &parent) {
+                self.stop(ws, &child, RunEvent::Cancel, &op.reason, op.now);
+                stopped.push(child.run_id.clone());
+                parents.push(child.run_id);
+            }
+        }
+        stopped.sort();
+        Cancelled::Done(stopped)
+    }
+
+    /// Active children that go down with their parent: those its records name.
+    fn attached_to(&self, workspace: &str, parent: &str) -> Vec<RunRow> {
+        let named: std::collections::BTreeSet<&str> = self
+            .steps
+            .range(all_of(workspace, parent))
+            .filter_map(|(_, step)| step.record.child.as_deref())
+            .collect();
+        named
+            .into_iter()
+            .filter_map(|child| self.run(workspace, child))
+            .filter(|run| run.parent == parent && !run.detached && !run.status.is_terminal())
+            .cloned()
+            .collect()
+    }
+
+    /// Ends an active run from outside; whoever executes it is fenced off.
+    pub(super) fn stop(
+        &mut self,
+        workspace: &str,
+        run: &RunRow,
+        event: RunEvent,
+        reason: &Error,
+        now: Timestamp,
+    ) {
+        self.runs.edit(&key(workspace, &run.run_id), |run| {
+            own::over(run, event, now);
+            run.epoch += 1;
+            run.error = Some(reason.clone());
+        });
+        self.slots.clear(all_of(workspace, &run.run_id));
+        self.free_dedupe(workspace, run);
+        self.arrive(workspace, &run.parent, now);
+    }
+
+    pub(super) fn resume(&mut self, op: &Resume) -> Resumed {
+        let at = key(&op.workspace, &op.run_id);
+        let Some(run) = self.runs.get(&at) else { return Resumed::NotFound };
+        let Ok(arrow) = run.status.on(RunEvent::Resume) else {
+            return Resumed::NotStopped(run.status);
+        };
+        let partition = self.partition_now(&op.workspace, run);
+        self.runs.edit(&at, |run| {
+            run.status = arrow.to();
+            run.partition = partition;
+            run.error = None;
+            run.attempts = 0;
+            run.ready_at = op.now;
+            run.finished_at = None;
+            run.deadline_at = None;
+            // Somebody else may have it by now.
+            run.dedupe_id.clear();
+            run.updated_at = op.now;
+        });
+        Resumed::Done
+    }
+
+    /// Where a run belongs if it is put on its queue now: the queue may have changed since.
+    fn partition_now(&self, workspace: &str, run: &RunRow) -> String {
+        let queue = self.queue_or_default(workspace, &run.queue);
+        let partitioned = queue.is_some_and(|queue| queue.partitioned);
+        if partitioned { run.partition.clone() } else { String::new() }
+    }
+
+    pub(super) fn fork(&mut self, op: &Fork) -> Forked {
+        let ws = op.workspace.as_str();
+        let Some(source) = self.run(ws, &op.source).cloned() else { return Forked::NotFound };
+        if let Some(taken) = self.run(ws, &op.run_id) {
+            return Forked::Taken { same: taken.forked_from == op.source };
+        }
+        if let Some(patch) = op.patches.iter().find(|patch| signed(patch.id) >= op.from_step) {
+            return Forked::NoSuchStep(signed(patch.id));
+        }
+        let partition = self.partition_now(ws, &source);
+        self.runs.put(key(ws, &op.run_id), forked(op, &source, partition));
+        let copied: Vec<Step> = self
+            .steps
+            .range(all_of(ws, &op.source))
+            .filter(|((_, _, id), _)| *id < op.from_step)
+            .filter(|(_, step)| step.record.state == RecordState::Done)
+            .map(|(_, step)| Step { record: step.record.clone(), epoch: 0 })
+            .collect();
+        for step in copied {
+            self.steps.put(numbered(ws, &op.run_id, signed(step.record.id)), step);
+        }
+        for patch in &op.patches {
+            let at = numbered(ws, &op.run_id, signed(patch.id));
+            let patched = self.steps.edit(&at, |step| {
+                step.record.outcome.clone_from(&patch.outcome);
+            });
+            if !patched {
+                return Forked::NoSuchStep(signed(patch.id));
+            }
+        }
+        Forked::Done
+    }
+
+    pub(super) fn purge(&mut self, op: &Purge) -> Purged {
+        let ws = op.workspace.as_str();
+        let mut gone: Vec<_> = self
+            .runs_of(ws)
+            .filter(|run| run.created_at < op.before)
+            .filter(|run| run.finished_at.is_some_and(|at| at < op.before))
+            .map(|run| (run.created_at, run.run_id.clone()))
+            .collect();
+        gone.sort();
+        gone.truncate(op.limit.min(limits::PURGE_BATCH));
+        for (_, run_id) in &gone {
+            self.runs.remove(&key(ws, run_id));
+            self.steps.clear(all_of(ws, run_id));
+            self.signals.clear(all_of(ws, run_id));
+            self.slots.clear(all_of(ws, run_id));
+            let of_run = |(w, r): (&String, &String)| w == ws && r == run_id;
+            let values: Vec<_> = self
+                .values
+                .iter()
+                .filter(|((w, r, _), _)| of_run((w, r)))
+                .map(|(at, _)| at.clone())
+                .collect();
+            values.iter().for_each(|at| {
+                self.values.remove(at);
+            });
+            let items: Vec<_> = self
+                .items
+                .iter()
+                .filter(|((w, r, _, _), _)| of_run((w, r)))
+                .map(|(at, _)| at.clone())
+                .collect();
+            items.iter().for_each(|at| {
+                self.items.remove(at);
+            });
+        }
+        Purged(gone.len() as u64)
+    }
+
+    pub(super) fn signal(&mut self, op: &Signal) -> Signalled {
+        let (ws, run_id) = (op.workspace.as_str(), op.run_id.as_str());
+        let Some(run) = self.run(ws, run_id) else { return Signalled::NotFound };
+        let known = self.signals.range(all_of(ws, run_id));
+        if known.map(|(_, sent)| &sent.signal_id).any(|id| *id == op.signal_id) {
+            return Signalled::Duplicate;
+        }
+        if run.status.is_terminal() {
+            return Signalled::Over;
+        }
+        let next = self.signals.range(all_of(ws, run_id)).count();
+        let sent = Sent {
+            signal_id: op.signal_id.clone(),
+            name: op.name.clone(),
+            payload: op.payload.clone(),
+            consumed: false,
+        };
+        self.signals.put(numbered(ws, run_id, signed(next as u64)), sent);
+        self.arrive(ws, run_id, op.now);
+        Signalled::Accepted
+    }
+}
+
+/// A new run with the beginning of another: what that was started with, and a fresh budget. It keeps
+/// the seed, the generation and the first start, so that the copied records replay as they were made.
+fn forked(op: &Fork, source: &RunRow, partition: String) -> RunRow {
+    RunRow {
+        run_id: op.run_id.clone(),
+        status: RunStatus::Enqueued,
+        input: op.input.clone().unwrap_or_else(|| source.input.clone()),
+        output: None,
+        error: None,
+        partition,
+        dedupe_id: String::new(),
+        app_version: op.app_version.clone().unwrap_or_else(|| source.app_version.clone()),
+        worker: String::new(),
+        epoch: 0,
+        attempts: 0,
+        created_at: op.now,
+        updated_at: op.now,
+        finished_at: None,
+        ready_at: op.now,
+        wake_at: Timestamp::NEVER,
+        parked: false,
+        waits: String::new(),
+        timeout: op.timeout.or(source.timeout),
+        deadline_at: None,
+        forked_from: op.source.clone(),
+        parent: String::new(),
+        detached: false,
+        inbox: 0,
+        ..source.clone()
+    }
+}

@@ -1,0 +1,306 @@
+//! Leases: how they end, who takes over, and how often.
+
+use steadfast_core::{ErrorClass, RunStatus};
+use steadfast_store::Store;
+use steadfast_store::op::{
+    Beaten, Dequeue, Heartbeat, ListWorkers, Release, Resume, Resumed, Start, TakeOver, TakenOver,
+    Wake, WorkerRow, Written,
+};
+
+use super::kit::{Kit, at, ids, plain};
+
+super::table! {
+    a_lease_that_ran_out_is_taken_by_another_worker,
+    every_claim_raises_the_epoch,
+    a_recovery_counts_an_attempt_and_a_wake_up_does_not,
+    a_released_run_is_given_back_without_counting_an_attempt,
+    the_last_allowed_recovery_runs_and_the_next_one_is_parked,
+    a_run_without_recoveries_is_parked_when_its_worker_is_lost,
+    a_parked_run_can_be_resumed_with_a_new_budget,
+    a_suspended_run_is_never_parked_for_its_attempts,
+    a_wake_up_comes_at_its_time_and_in_order,
+    a_wake_takes_only_runs_of_its_version,
+    a_wake_never_takes_more_than_its_limit,
+    a_wake_honours_the_room_of_the_worker,
+    a_wake_says_what_comes_next,
+    a_heartbeat_extends_leases_and_names_lost_ones,
+    a_heartbeat_with_an_old_epoch_extends_nothing,
+    a_restarted_worker_takes_over_its_earlier_incarnations,
+    a_take_over_matches_names_exactly,
+    a_take_over_leaves_suspended_runs_alone,
+    workers_are_listed_while_they_report,
+    a_worker_that_was_silent_for_a_day_is_forgotten,
+}
+
+/// A heartbeat that extends leases by a minute.
+pub(super) fn beat(k: &Kit<'_>, worker: &str, leases: &[(&str, i64)], now: i64) -> Heartbeat {
+    Heartbeat {
+        workspace: k.ws.clone(),
+        worker: worker.to_owned(),
+        app_version: "v1".to_owned(),
+        leases: leases.iter().map(|(id, epoch)| ((*id).to_owned(), *epoch)).collect(),
+        lease_until: at(now + 60),
+        now: at(now),
+    }
+}
+
+async fn a_lease_that_ran_out_is_taken_by_another_worker(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.owned("r").await;
+    assert_eq!(k.ask(k.wake("w2", 59)).await.runs, []);
+    let claimed = k.ask(k.wake("w2", 60)).await;
+    assert_eq!(ids(&claimed.runs), ["r"]);
+    let run = &claimed.runs[0];
+    assert_eq!((run.worker.as_str(), run.epoch, run.attempts), ("w2", 2, 2));
+    assert_eq!((run.started_at, run.wake_at), (Some(at(0)), at(120)));
+    assert_eq!(*run, k.get("r").await);
+}
+
+async fn every_claim_raises_the_epoch(store: &dyn Store) {
+    let k = Kit::new(store);
+    let mut lease = k.owned("r").await;
+    let mut epochs = vec![lease.epoch];
+    for round in 1..4 {
+        lease = k.recovered("w1", round * 100).await;
+        epochs.push(lease.epoch);
+    }
+    k.ask(Release { lease, now: at(310) }).await;
+    epochs.push(k.recovered("w1", 311).await.epoch);
+    k.cancel("r").await;
+    k.ask(Resume { workspace: k.ws.clone(), run_id: "r".to_owned(), now: at(320) }).await;
+    epochs.push(k.lease_of(&k.ask(k.dequeue("default", "w1", 321)).await).epoch);
+    assert!(epochs.windows(2).all(|pair| pair[0] < pair[1]), "{epochs:?}");
+}
+
+/// R79, R80
+async fn a_recovery_counts_an_attempt_and_a_wake_up_does_not(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = k.owned("r").await;
+    k.suspend(&lease, 0).await;
+    k.recovered("w1", 1000).await;
+    assert_eq!(k.get("r").await.attempts, 1);
+    k.recovered("w1", 2000).await;
+    assert_eq!(k.get("r").await.attempts, 2);
+}
+
+async fn a_released_run_is_given_back_without_counting_an_attempt(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = k.owned("r").await;
+    assert_eq!(k.ask(Release { lease, now: at(10) }).await, Written::Done);
+    let run = k.get("r").await;
+    assert_eq!((run.status, run.worker.as_str()), (RunStatus::Pending, ""));
+    k.recovered("w2", 10).await;
+    assert_eq!(k.get("r").await.attempts, 1);
+}
+
+/// R79
+async fn the_last_allowed_recovery_runs_and_the_next_one_is_parked(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.owned_by(Start { max_attempts: 2, ..k.start("r") }, "w1").await;
+    for (round, attempts) in [(1, 2), (2, 3)] {
+        let claimed = k.ask(k.wake("w2", round * 100)).await;
+        assert_eq!(claimed.runs[0].attempts, attempts, "one start and two recoveries");
+    }
+    let claimed = k.ask(k.wake("w2", 300)).await;
+    assert_eq!((claimed.runs.len(), claimed.exhausted), (0, vec!["r".to_owned()]));
+    let run = k.get("r").await;
+    assert_eq!((run.status, run.attempts), (RunStatus::RetriesExceeded, 3));
+    assert_eq!(run.error.as_ref().map(|e| e.class()), Some(ErrorClass::RetriesExceeded));
+    assert_eq!((run.finished_at, run.worker.as_str()), (Some(at(300)), ""));
+    assert_eq!(k.ask(k.wake("w2", 9000)).await.runs, []);
+}
+
+/// R79
+async fn a_run_without_recoveries_is_parked_when_its_worker_is_lost(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.started(Start { max_attempts: 0, ..k.start("r") }).await;
+    assert_eq!(k.ask(k.dequeue("default", "w1", 1)).await.runs.len(), 1);
+    assert_eq!(k.ask(k.wake("w2", 100)).await.exhausted, ["r"]);
+}
+
+/// R74
+async fn a_parked_run_can_be_resumed_with_a_new_budget(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.owned_by(Start { max_attempts: 0, ..k.start("r") }, "w1").await;
+    k.ask(k.wake("w2", 100)).await;
+    let resume = Resume { workspace: k.ws.clone(), run_id: "r".to_owned(), now: at(200) };
+    assert_eq!(k.ask(resume).await, Resumed::Done);
+    let run = k.get("r").await;
+    assert_eq!((run.status, run.attempts, run.error), (RunStatus::Enqueued, 0, None));
+    let claimed = k.ask(k.dequeue("default", "w2", 201)).await;
+    assert_eq!((claimed.runs[0].attempts, claimed.runs[0].epoch), (1, 3));
+}
+
+/// R79
+async fn a_suspended_run_is_never_parked_for_its_attempts(store: &dyn Store) {
+    let k = Kit::new(store);
+    let mut lease = k.owned_by(Start { max_attempts: 0, ..k.start("r") }, "w1").await;
+    for round in 1..5 {
+        k.suspend(&lease, 0).await;
+        lease = k.recovered("w1", round * 1000).await;
+    }
+    assert_eq!(k.get("r").await.attempts, 1);
+}
+
+async fn a_wake_up_comes_at_its_time_and_in_order(store: &dyn Store) {
+    let k = Kit::new(store);
+    for (id, wake_at) in [("a", 30), ("b", 10), ("c", 20), ("d", 10)] {
+        let lease = k.owned(id).await;
+        let suspend =
+            steadfast_store::op::Suspend { wake_at: at(wake_at), ..k.suspend_op(&lease, 0) };
+        k.ask(suspend).await;
+    }
+    assert_eq!(k.ask(k.wake("w1", 9)).await.runs, []);
+    let claimed = k.ask(k.wake("w1", 20)).await;
+    assert_eq!(ids(&claimed.runs), ["b", "d", "c"]);
+    assert!(claimed.runs.iter().all(|run| !run.parked && run.waits.is_empty()));
+    assert_eq!(k.get("a").await.waits, "[\"paid\"]");
+}
+
+/// R90
+async fn a_wake_takes_only_runs_of_its_version(store: &dyn Store) {
+    let k = Kit::new(store);
+    for (id, version) in [("a", "v1"), ("b", "v2"), ("c", "")] {
+        k.owned_by(Start { app_version: version.to_owned(), ..k.start(id) }, "w1").await;
+    }
+    assert_eq!(ids(&k.ask(k.wake("w2", 100)).await.runs), ["a", "c"]);
+}
+
+async fn a_wake_never_takes_more_than_its_limit(store: &dyn Store) {
+    let k = Kit::new(store);
+    for i in 0..7 {
+        k.owned(&format!("r{i}")).await;
+    }
+    let wake = Wake { limit: 3, ..k.wake("w2", 100) };
+    assert_eq!(ids(&k.ask(wake.clone()).await.runs), ["r0", "r1", "r2"]);
+    assert_eq!(ids(&k.ask(wake.clone()).await.runs), ["r3", "r4", "r5"]);
+    assert_eq!(ids(&k.ask(wake).await.runs), ["r6"]);
+}
+
+/// R84
+async fn a_wake_honours_the_room_of_the_worker(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.put(plain("tight")).await;
+    k.put(plain("full")).await;
+    for queue in ["tight", "full", "default"] {
+        for n in 0..2 {
+            k.owned_by(k.on(queue, &format!("{queue}{n}")), "w1").await;
+        }
+    }
+    let rooms = vec![("tight".to_owned(), 1), ("full".to_owned(), 0)];
+    let wake = Wake { rooms, ..k.wake("w2", 100) };
+    assert_eq!(ids(&k.ask(wake).await.runs), ["default0", "default1", "tight0"]);
+    assert_eq!(k.ask(k.wake("w3", 100)).await.runs.len(), 3, "the rest is for others");
+}
+
+async fn a_wake_says_what_comes_next(store: &dyn Store) {
+    let k = Kit::new(store);
+    assert_eq!(k.ask(k.wake("w1", 1)).await.next_at, None);
+    k.started(k.start("waiting")).await;
+    assert_eq!(k.ask(k.wake("w1", 1)).await.next_at, None);
+    k.owned("r").await;
+    assert_eq!(k.ask(k.wake("w1", 1)).await.next_at, Some(at(60)));
+}
+
+/// X14
+async fn a_heartbeat_extends_leases_and_names_lost_ones(store: &dyn Store) {
+    let k = Kit::new(store);
+    for id in ["a", "b", "c", "d"] {
+        k.owned(id).await;
+    }
+    let parked = k.owned("e").await;
+    k.suspend(&parked, 0).await;
+    k.cancel("b").await;
+    k.ask(Wake { limit: 1, ..k.wake("w2", 60) }).await;
+    let leases = [("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1), ("nowhere", 1)];
+    let beaten = k.ask(beat(&k, "w1", &leases, 70)).await;
+    let lost = ["a", "b", "e", "nowhere"].map(str::to_owned).to_vec();
+    assert_eq!(beaten, Beaten { lost });
+    assert_eq!(k.ask(k.wake("w3", 119)).await.runs, []);
+    assert_eq!(ids(&k.ask(k.wake("w3", 130)).await.runs), ["a", "c", "d"]);
+}
+
+/// X14: the worker's own earlier life must not keep a run for it.
+async fn a_heartbeat_with_an_old_epoch_extends_nothing(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.owned("r").await;
+    k.recovered("w1", 100).await;
+    let beaten = k.ask(beat(&k, "w1", &[("r", 1)], 150)).await;
+    assert_eq!(beaten.lost, ["r"]);
+    assert_eq!(k.get("r").await.wake_at, at(160));
+}
+
+async fn a_restarted_worker_takes_over_its_earlier_incarnations(store: &dyn Store) {
+    let k = Kit::new(store);
+    for (id, worker) in [("a", "box#1"), ("b", "box#2"), ("c", "box#3"), ("d", "other#1")] {
+        k.owned_by(k.start(id), worker).await;
+    }
+    let take = |now| TakeOver {
+        workspace: k.ws.clone(),
+        name: "box".to_owned(),
+        worker: "box#3".to_owned(),
+        now: at(now),
+    };
+    assert_eq!(k.ask(take(5)).await, TakenOver(2));
+    assert_eq!(k.ask(take(5)).await, TakenOver(0));
+    assert_eq!(ids(&k.ask(k.wake("box#3", 5)).await.runs), ["a", "b"]);
+    assert_eq!(k.get("c").await.epoch, 1);
+}
+
+/// Wildcards, case and longer names: `LIKE` would match some of these.
+async fn a_take_over_matches_names_exactly(store: &dyn Store) {
+    let k = Kit::new(store);
+    let workers = ["b_x#1", "box#1", "B_X#1", "b_xy#1", "b%#1", "b_x", "b_x1", "b_x\\#1"];
+    for worker in workers {
+        k.owned_by(k.start(worker), worker).await;
+    }
+    let take = |name: &str| TakeOver {
+        workspace: k.ws.clone(),
+        name: name.to_owned(),
+        worker: format!("{name}#9"),
+        now: at(5),
+    };
+    for name in ["b_x", "b%", "b_x\\"] {
+        assert_eq!(k.ask(take(name)).await, TakenOver(1), "{name}");
+    }
+    let due = k.ask(k.wake("w", 5)).await;
+    assert_eq!(ids(&due.runs), ["b%#1", "b_x#1", "b_x\\#1"]);
+}
+
+async fn a_take_over_leaves_suspended_runs_alone(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = k.owned_by(k.start("r"), "box#1").await;
+    k.suspend(&lease, 0).await;
+    let (workspace, name) = (k.ws.clone(), "box".to_owned());
+    let take = TakeOver { workspace, name, worker: "box#2".to_owned(), now: at(5) };
+    assert_eq!(k.ask(take).await, TakenOver(0));
+    assert_eq!(k.get("r").await.wake_at, at(1000));
+}
+
+async fn workers_are_listed_while_they_report(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.ask(beat(&k, "b", &[], 1)).await;
+    k.ask(beat(&k, "a", &[], 2)).await;
+    let newer = Heartbeat { app_version: "v2".to_owned(), ..beat(&k, "b", &[], 5) };
+    k.ask(newer).await;
+    let list = |since| ListWorkers { workspace: k.ws.clone(), since: at(since) };
+    let row = |worker: &str, version: &str, from, to| WorkerRow {
+        worker: worker.to_owned(),
+        app_version: version.to_owned(),
+        started_at: at(from),
+        seen_at: at(to),
+    };
+    let both = [row("a", "v1", 2, 2), row("b", "v2", 1, 5)];
+    assert_eq!(k.ask(list(2)).await.0, both);
+    assert_eq!(k.ask(list(3)).await.0, both[1..]);
+}
+
+async fn a_worker_that_was_silent_for_a_day_is_forgotten(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.ask(beat(&k, "old", &[], 0)).await;
+    k.ask(beat(&k, "new", &[], 86_401)).await;
+    let listed = k.ask(ListWorkers { workspace: k.ws.clone(), since: at(0) }).await.0;
+    assert_eq!(listed.iter().map(|row| row.worker.as_str()).collect::<Vec<_>>(), ["new"]);
+    k.started(k.start("r")).await;
+    assert_eq!(k.ask(Dequeue { limit: 1, ..k.dequeue("default", "old", 86_402) }).await.runs.len(), 1);
+}

@@ -1,0 +1,253 @@
+//! Private database servers for one test run.
+//!
+//! Invariants: a server lives in a fresh folder on a free port of 127.0.0.1 and is owned by a guard
+//! process (`guard`) that holds the other end of a pipe: when the pipe closes, because we are done,
+//! failed, were interrupted or were killed, the guard stops the server and removes the folder.
+//! Deliberately absent: durability. These servers skip every fsync they can; no test may judge the
+//! disk by them.
+
+pub(crate) mod guard;
+mod install;
+mod mariadb;
+mod postgres;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+/// How long preparing the folder may take, and then coming up.
+const PHASE_LIMIT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(100);
+/// Somebody may take a free port between our look and the server's.
+const ATTEMPTS: usize = 5;
+/// A Unix socket's path has at most 107 bytes; this leaves room for our part of it.
+const TEMP_BYTES_MAX: usize = 60;
+
+/// A database the store supports and a server is needed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Kind {
+    Postgres,
+    Mariadb,
+}
+
+impl Kind {
+    const ALL: [Self; 2] = [Self::Postgres, Self::Mariadb];
+
+    /// Where the tests look for it.
+    const fn variable(self) -> &'static str {
+        match self {
+            Self::Postgres => "STEADFAST_TEST_POSTGRES_URL",
+            Self::Mariadb => "STEADFAST_TEST_MYSQL_URL",
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Mariadb => "mariadb",
+        }
+    }
+
+    fn url(self, port: u16) -> String {
+        match self {
+            Self::Postgres => postgres::url(port),
+            Self::Mariadb => mariadb::url(port),
+        }
+    }
+
+    /// Whether the server in this folder answers on this port. Another run's server may answer in
+    /// its place, so the answer has to name the folder.
+    fn is_ready(self, folder: &Path, port: u16) -> bool {
+        match self {
+            Self::Postgres => postgres::is_ready(folder, port),
+            Self::Mariadb => mariadb::is_ready(folder, port),
+        }
+    }
+}
+
+/// The servers of one run, and how the tests find them.
+pub(crate) struct Servers {
+    running: Vec<Server>,
+}
+
+impl Servers {
+    /// Starts every server that no variable names yet.
+    pub(crate) fn start() -> Result<Self> {
+        let needed: Vec<Kind> = Kind::ALL
+            .into_iter()
+            .filter(|kind| std::env::var_os(kind.variable()).is_none_or(|url| url.is_empty()))
+            .collect();
+        install::ensure(&needed)?;
+        let started: Vec<Result<Server>> = thread::scope(|scope| {
+            let starts: Vec<_> = needed
+                .iter()
+                .map(|kind| scope.spawn(|| Server::start(*kind)))
+                .collect();
+            starts
+                .into_iter()
+                .map(|start| {
+                    start
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect()
+        });
+        Ok(Self {
+            running: started.into_iter().collect::<Result<_>>()?,
+        })
+    }
+
+    /// The variables that name the servers started here.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.running
+            .iter()
+            .map(|server| (server.kind.variable(), server.kind.url(server.port)))
+    }
+}
+
+/// One running server; dropping it stops it.
+struct Server {
+    kind: Kind,
+    folder: PathBuf,
+    port: u16,
+    guard: Child,
+}
+
+enum Start {
+    Ready,
+    /// The server gave up by itself, most likely because the port was taken.
+    Ended,
+}
+
+impl Server {
+    fn start(kind: Kind) -> Result<Self> {
+        for _ in 0..ATTEMPTS {
+            let mut server = Self::spawn(kind)?;
+            match server.wait_until_ready()? {
+                Start::Ready => return Ok(server),
+                Start::Ended => eprintln!("{}: trying another port", kind.word()),
+            }
+        }
+        bail!("{} did not come up in {ATTEMPTS} attempts", kind.word())
+    }
+
+    fn spawn(kind: Kind) -> Result<Self> {
+        let folder = fresh_folder()?;
+        let port = free_port()?;
+        let guard = Command::new(std::env::current_exe()?)
+            .args([
+                "guard",
+                kind.word(),
+                "--port",
+                &port.to_string(),
+                "--folder",
+            ])
+            .arg(&folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            // Out of reach of Ctrl-C: the guard has to outlive us.
+            .process_group(0)
+            .spawn()
+            .context("starting a guard")?;
+        Ok(Self {
+            kind,
+            folder,
+            port,
+            guard,
+        })
+    }
+
+    fn wait_until_ready(&mut self) -> Result<Start> {
+        let mut deadline = Instant::now() + PHASE_LIMIT;
+        let mut prepared = false;
+        while Instant::now() < deadline {
+            if let Some(status) = self.guard.try_wait()? {
+                if status.code() == Some(guard::SERVER_ENDED.into()) {
+                    return Ok(Start::Ended);
+                }
+                bail!("{} could not be prepared ({status})", self.kind.word());
+            }
+            if !prepared && self.folder.join(guard::SERVER_LOG).exists() {
+                prepared = true;
+                deadline = Instant::now() + PHASE_LIMIT;
+            }
+            if prepared && self.kind.is_ready(&self.folder, self.port) {
+                return Ok(Start::Ready);
+            }
+            thread::sleep(POLL);
+        }
+        guard::print_logs(&self.folder);
+        bail!("{} did not answer within {PHASE_LIMIT:?}", self.kind.word())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.guard.stdin.take());
+        if let Err(error) = self.guard.wait() {
+            eprintln!("waiting for the guard of {}: {error}", self.kind.word());
+        }
+    }
+}
+
+/// The guard removes it, since it outlives us.
+fn fresh_folder() -> Result<PathBuf> {
+    let mut base = std::env::temp_dir();
+    if base.as_os_str().len() > TEMP_BYTES_MAX {
+        base = PathBuf::from("/tmp");
+    }
+    // Servers answer with their real path; compare like with like.
+    let base = fs::canonicalize(&base).with_context(|| format!("finding {}", base.display()))?;
+    let folder = tempfile::Builder::new()
+        .prefix("steadfast-")
+        .tempdir_in(base)?;
+    Ok(folder.keep())
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a port")?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// Whether a client command succeeds and prints exactly this path.
+fn answers(client: &mut Command, path: &Path) -> bool {
+    let output = client.stdin(Stdio::null()).output();
+    output.is_ok_and(|output| {
+        let answer = String::from_utf8_lossy(&output.stdout);
+        output.status.success() && Path::new(answer.trim()) == path
+    })
+}
+
+/// A program on `PATH`, or in a folder that is often missing from an ordinary user's.
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/usr/local/sbin", "/usr/libexec"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(usual)
+        .map(|folder| folder.join(name))
+        .find(|p| p.is_file())
+}
+
+/// Standard output of a command that must succeed.
+fn output(program: impl AsRef<OsStr>, args: &[&str]) -> Result<String> {
+    let name = program.as_ref().display().to_string();
+    let output = Command::new(program)
+        .args(args)
+        .output()
+        .with_context(|| format!("running {name}"))?;
+    if !output.status.success() {
+        bail!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn is_root() -> Result<bool> {
+    Ok(output("id", &["-u"])? == "0")
+}
