@@ -1,11 +1,13 @@
-//! The sans-I/O driver: polls workflow code, hands out what it asks for, takes in what became of it.
+//! The sans-I/O driver: polls workflow code, hands out what it asks for, takes in what became of
+//! it.
 //!
 //! Invariants: outcomes are delivered one at a time, and on replay in the order in which they were
-//! first delivered, so `join!`, `select!` and `FuturesUnordered` take the same turns again; nothing is
-//! started while recorded outcomes are still to be delivered; code that asks for something else than
-//! its history says is stopped; code that waits for something foreign is reported, never left hanging.
-//! Deliberately absent: clocks, sockets, storage, tasks. A host (the native runtime, an adapter, the
-//! simulator) carries requests out and decides when a record is durable.
+//! first delivered, so `join!`, `select!` and `FuturesUnordered` take the same turns again;
+//! nothing is started while recorded outcomes are still to be delivered; code that asks for
+//! something else than its history says is stopped; code that waits for something foreign is
+//! reported, never left hanging.
+//! Deliberately absent: clocks, sockets, storage, tasks. A host (the native runtime, an adapter,
+//! the simulator) carries requests out and decides when a record is durable.
 
 mod record;
 mod request;
@@ -38,7 +40,7 @@ pub struct RunMeta {
     pub generation: u32,
     /// Seeds the deterministic random numbers.
     pub seed: u64,
-    /// When the run was first started: where its logical clock begins.
+    /// When the run was first started, or last continued as new: where its logical clock begins.
     pub started_at: Timestamp,
 }
 
@@ -92,7 +94,9 @@ thread_local! {
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         // A panic in user code never happens under this lock.
-        self.state.lock().expect("invariant: driver state is not poisoned")
+        self.state
+            .lock()
+            .expect("invariant: driver state is not poisoned")
     }
 
     /// Whether the caller is this run's own code, not a spawned task and not a step's body.
@@ -108,7 +112,10 @@ impl State {
         if id >= limits::STEPS_PER_RUN {
             self.fail(Error::invalid(
                 "SF-0204",
-                format!("a run records at most {} steps; use continue_as_new", limits::STEPS_PER_RUN),
+                format!(
+                    "a run records at most {} steps; use continue_as_new",
+                    limits::STEPS_PER_RUN
+                ),
             ));
         }
         id
@@ -211,7 +218,9 @@ impl State {
     }
 
     pub(crate) fn has_patch(&self, name: &str) -> bool {
-        self.history.get(&self.next_id).is_some_and(|r| r.kind == Kind::Patch && r.name == name)
+        self.history
+            .get(&self.next_id)
+            .is_some_and(|r| r.kind == Kind::Patch && r.name == name)
     }
 
     fn take_seq(&mut self) -> u64 {
@@ -266,9 +275,18 @@ impl Driver {
             history: history.into_iter().map(|r| (r.id, r)).collect(),
             ..State::default()
         };
-        let shared = Arc::new(Shared { meta, state: Mutex::new(state), app });
+        let shared = Arc::new(Shared {
+            meta,
+            state: Mutex::new(state),
+            app,
+        });
         let future = code(crate::Cx::new(shared.clone()));
-        Self { shared, future, waker: Arc::default(), outstanding: 0 }
+        Self {
+            shared,
+            future,
+            waker: Arc::default(),
+            outstanding: 0,
+        }
     }
 
     /// Lets the code run until it needs something that is not in its history.
@@ -323,12 +341,21 @@ impl Driver {
 
     /// What history says of a request that is not done yet: an effect begun, a retry waiting.
     pub fn unfinished(&self, id: u64) -> Option<Record> {
-        self.shared.lock().history.get(&id).filter(|r| r.state != RecordState::Done).cloned()
+        self.shared
+            .lock()
+            .history
+            .get(&id)
+            .filter(|r| r.state != RecordState::Done)
+            .cloned()
     }
 
     fn waiting(&self) -> usize {
         let state = self.shared.lock();
-        state.slots.values().filter(|slot| matches!(slot, Slot::Waiting(_))).count()
+        state
+            .slots
+            .values()
+            .filter(|slot| matches!(slot, Slot::Waiting(_)))
+            .count()
     }
 
     /// Polls until the code neither finishes nor wakes itself.
@@ -391,8 +418,8 @@ fn foreign_await() -> Error {
     Error::new(
         ErrorClass::NonDeterminism,
         "SF-0203",
-        "the workflow waits for something that is not durable (a socket, a channel, a plain timer); \
-         do that inside cx.step or cx.read, and sleep with cx.sleep",
+        "the workflow waits for something that is not durable (a socket, a channel, a plain \
+         timer); do that inside cx.step or cx.read, and sleep with cx.sleep",
     )
 }
 
@@ -403,5 +430,9 @@ pub fn panic_error(payload: &(dyn std::any::Any + Send)) -> Error {
         .map(|s| (*s).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned());
-    Error::new(ErrorClass::Panic, "SF-0205", format!("the code panicked: {text}"))
+    Error::new(
+        ErrorClass::Panic,
+        "SF-0205",
+        format!("the code panicked: {text}"),
+    )
 }

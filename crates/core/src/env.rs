@@ -1,4 +1,5 @@
-//! Everything that is not deterministic, behind one trait: time, waiting, tasks, randomness, crashes.
+//! Everything that is not deterministic, behind one trait: time, waiting, tasks, randomness,
+//! crashes.
 //!
 //! Invariants: the engine reaches the outside of its own logic only through [`Env`] and the store,
 //! so a simulator that implements both can place a fault at every point and replay it from a seed.

@@ -1,7 +1,8 @@
-//! One error for everything durable: it can be stored, replayed identically, and says whether to retry.
+//! One error for everything durable: it can be stored, replayed identically, and says whether to
+//! retry.
 //!
-//! Invariants: the class decides retryability, by an exhaustive match; an error that came back from
-//! the store equals the one that went in; every code has a page in `docs/errors/`.
+//! Invariants: the class decides retryability, by an exhaustive match; an error that came back
+//! from the store equals the one that went in; every code has a page in `docs/errors/`.
 //! Deliberately absent: type parameters. Application errors of any type enter by their text and
 //! their type name, or as data through [`Error::typed`], so that `?` works across differing steps.
 
@@ -106,7 +107,14 @@ impl Error {
             message.truncate(end);
             message.push('…');
         }
-        Self(Box::new(Body { class, code: code.to_owned(), message, kind: None, data: None, retryable: None }))
+        Self(Box::new(Body {
+            class,
+            code: code.to_owned(),
+            message,
+            kind: None,
+            data: None,
+            retryable: None,
+        }))
     }
 
     /// Bad input: nothing was changed.
@@ -170,12 +178,17 @@ impl Error {
         if self.kind() != Some(std::any::type_name::<E>()) {
             return None;
         }
-        self.0.data.clone().and_then(|data| serde_json::from_value(data).ok())
+        self.0
+            .data
+            .clone()
+            .and_then(|data| serde_json::from_value(data).ok())
     }
 
     /// Whether trying again can help.
     pub fn is_retryable(&self) -> bool {
-        self.0.retryable.unwrap_or_else(|| self.0.class.is_retryable())
+        self.0
+            .retryable
+            .unwrap_or_else(|| self.0.class.is_retryable())
     }
 }
 
@@ -212,7 +225,9 @@ mod tests {
 
     #[test]
     fn a_typed_error_comes_back_as_itself() {
-        let declined = || PayError::Declined { reason: "limit".into() };
+        let declined = || PayError::Declined {
+            reason: "limit".into(),
+        };
         let stored = serde_json::to_string(&Error::typed(&declined())).unwrap();
         let back: Error = serde_json::from_str(&stored).unwrap();
         assert_eq!(back.as_typed::<PayError>(), Some(declined()));

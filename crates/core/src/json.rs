@@ -13,7 +13,8 @@ use crate::limits;
 
 /// Encodes a value as canonical JSON text, refusing what is too large or too deep.
 pub fn encode<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<String> {
-    // Through `Value` on purpose: its maps are sorted, so a HashMap in the input cannot change the bytes.
+    // Through `Value` on purpose: its maps are sorted, so a HashMap in the input cannot change the
+    // bytes.
     let value = serde_json::to_value(value)
         .map_err(|e| Error::invalid("SF-0101", format!("{what} cannot be written as JSON: {e}")))?;
     if depth(&value) > limits::JSON_DEPTH {
@@ -27,7 +28,8 @@ pub fn encode<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<String> {
         return Err(Error::invalid(
             "SF-0103",
             format!(
-                "{what} is {} bytes of JSON; at most {} are kept. Store it elsewhere and pass a reference",
+                "{what} is {} bytes of JSON; at most {} are kept. Store it elsewhere and pass a \
+                 reference",
                 text.len(),
                 limits::PAYLOAD_BYTES
             ),
@@ -86,7 +88,12 @@ mod tests {
     fn limits_are_checked_at_the_border() {
         let nest = |n: usize| (1..n).fold(serde_json::json!([]), |v, _| serde_json::json!([v]));
         assert!(encode("v", &nest(limits::JSON_DEPTH)).is_ok());
-        assert_eq!(encode("v", &nest(limits::JSON_DEPTH + 1)).unwrap_err().code(), "SF-0102");
+        assert_eq!(
+            encode("v", &nest(limits::JSON_DEPTH + 1))
+                .unwrap_err()
+                .code(),
+            "SF-0102"
+        );
         assert!(encode("v", &"x".repeat(limits::PAYLOAD_BYTES - 2)).is_ok());
         let over = encode("v", &"x".repeat(limits::PAYLOAD_BYTES - 1)).unwrap_err();
         assert_eq!(over.code(), "SF-0103");

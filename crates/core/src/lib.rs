@@ -1,8 +1,10 @@
-//! The meaning of Steadfast: what a run is, which moves are legal, what an error says, how code is replayed.
+//! The meaning of Steadfast: what a run is, which moves are legal, what an error says, how code is
+//! replayed.
 //!
 //! Invariants: nothing here performs I/O, reads a clock, draws a random number or names an async
 //! runtime; everything of that kind arrives through [`env::Env`] or as a parameter.
-//! Deliberately absent: SQL (see `store`), sockets (see `connectors`), loops (see `runtime-native`).
+//! Deliberately absent: SQL (see `store`), sockets (see `connectors`), loops (see
+//! `runtime-native`).
 
 #[macro_use]
 mod lifecycle;

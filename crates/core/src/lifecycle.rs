@@ -3,7 +3,8 @@
 //! Invariants: a [`Transition`] can only be made by taking an arrow, so a store that accepts
 //! transitions and never pairs of states cannot be asked for an illegal move; the same table seeds
 //! the database's own check and the generated `docs/lifecycles.md`.
-//! Deliberately absent: hooks, guards and actions. A lifecycle says what may follow what, nothing else.
+//! Deliberately absent: hooks, guards and actions. A lifecycle says what may follow what, nothing
+//! else.
 
 use std::fmt;
 
@@ -44,7 +45,11 @@ pub struct IllegalTransition {
 
 impl fmt::Display for IllegalTransition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a {} in state {} does not accept {}", self.machine, self.from, self.event)
+        write!(
+            f,
+            "a {} in state {} does not accept {}",
+            self.machine, self.from, self.event
+        )
     }
 }
 
@@ -88,13 +93,17 @@ macro_rules! lifecycle {
                 match text { $( $spelling => Some($state::$name), )+ _ => None }
             }
 
-            /// True when nothing happens by itself any more: only a person may move it on, if anyone.
+            /// True when nothing happens by itself any more: only a person may move it on, if
+            /// anyone.
             pub fn is_terminal(self) -> bool {
                 matches!(self, $( $state::$end )|+)
             }
 
             /// Takes an arrow, or names the move that was refused.
-            pub fn on(self, event: $event) -> Result<$crate::Transition<$state>, $crate::IllegalTransition> {
+            pub fn on(
+                self,
+                event: $event,
+            ) -> Result<$crate::Transition<$state>, $crate::IllegalTransition> {
                 Self::TABLE
                     .iter()
                     .find(|(from, ev, _)| *from == self && *ev == event)

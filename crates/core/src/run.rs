@@ -1,8 +1,9 @@
 //! The life of one durable run: six statuses and the arrows between them.
 //!
-//! Invariants: SUCCESS and ERROR are final for ever; CANCELLED and RETRIES_EXCEEDED are final until
-//! a person resumes the run; RETRIES_EXCEEDED is entered from PENDING only.
-//! Deliberately absent: a status for sleeping or waiting. A suspended run is PENDING without a lease.
+//! Invariants: SUCCESS and ERROR are final for ever; CANCELLED and RETRIES_EXCEEDED are final
+//! until a person resumes the run; RETRIES_EXCEEDED is entered from PENDING only.
+//! Deliberately absent: a status for sleeping or waiting. A suspended run is PENDING without a
+//! lease.
 
 lifecycle! {
     /// Where a run stands.
@@ -60,7 +61,14 @@ mod tests {
         let names: Vec<_> = RunStatus::ALL.iter().map(|s| s.as_str()).collect();
         assert_eq!(
             names,
-            ["ENQUEUED", "PENDING", "SUCCESS", "ERROR", "RETRIES_EXCEEDED", "CANCELLED"]
+            [
+                "ENQUEUED",
+                "PENDING",
+                "SUCCESS",
+                "ERROR",
+                "RETRIES_EXCEEDED",
+                "CANCELLED"
+            ]
         );
         for status in RunStatus::ALL {
             assert_eq!(RunStatus::parse(status.as_str()), Some(*status));
@@ -72,10 +80,19 @@ mod tests {
     #[test]
     fn r074_moves_outside_the_table_are_refused_by_name() {
         let refused = RunStatus::Success.on(RunEvent::Cancel).unwrap_err();
-        assert_eq!(refused.to_string(), "a run in state SUCCESS does not accept Cancel");
-        assert!(RunStatus::Error.on(RunEvent::Resume).is_err(), "ERROR is forked, not resumed");
+        assert_eq!(
+            refused.to_string(),
+            "a run in state SUCCESS does not accept Cancel"
+        );
+        assert!(
+            RunStatus::Error.on(RunEvent::Resume).is_err(),
+            "ERROR is forked, not resumed"
+        );
         assert!(RunStatus::Error.on(RunEvent::Exhaust).is_err());
         assert!(RunStatus::Enqueued.on(RunEvent::Succeed).is_err());
-        assert_eq!(RunStatus::Pending.on(RunEvent::Claim).unwrap().to(), RunStatus::Pending);
+        assert_eq!(
+            RunStatus::Pending.on(RunEvent::Claim).unwrap().to(),
+            RunStatus::Pending
+        );
     }
 }

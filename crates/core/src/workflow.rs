@@ -91,7 +91,9 @@ impl Cx {
         hash.update(draw.to_be_bytes());
         let digest = hash.finalize();
         let half = |at: usize| {
-            digest[at..at + 8].iter().fold(0u64, |value, byte| (value << 8) | u64::from(*byte))
+            digest[at..at + 8]
+                .iter()
+                .fold(0u64, |value, byte| (value << 8) | u64::from(*byte))
         };
         [half(0), half(8)]
     }
@@ -105,7 +107,10 @@ impl Cx {
             .ok_or_else(|| {
                 Error::invalid(
                     "SF-0107",
-                    format!("no state of type {} was registered", std::any::type_name::<T>()),
+                    format!(
+                        "no state of type {} was registered",
+                        std::any::type_name::<T>()
+                    ),
                 )
             })
     }
@@ -144,8 +149,8 @@ impl Cx {
 
     /// Whether this run has (or will have) the new behaviour of a change.
     ///
-    /// True for runs that reach this point for the first time, false for runs whose history was made
-    /// by code without the change. The answer is recorded and stays the same for the run.
+    /// True for runs that reach this point for the first time, false for runs whose history was
+    /// made by code without the change. The answer is recorded and stays the same for the run.
     pub fn patched(&self, name: &str) -> bool {
         if !self.shared.is_polling() {
             return false;
@@ -156,7 +161,9 @@ impl Cx {
         }
         let id = state.take_id();
         state.ride_known(id, name, Kind::Patch).is_some()
-            || state.ride(id, name, Kind::Patch, Ok("null".to_owned())).is_ok()
+            || state
+                .ride(id, name, Kind::Patch, Ok("null".to_owned()))
+                .is_ok()
     }
 
     /// Says that no run without the change is left; keeps histories that have its mark readable.
@@ -194,8 +201,8 @@ impl Cx {
             return Err(Error::invalid(
                 "SF-0206",
                 format!(
-                    "\"{name}\" was called outside its workflow's own code (in a spawned task or inside \
-                     another step), where its record would be lost"
+                    "\"{name}\" was called outside its workflow's own code (in a spawned task or \
+                     inside another step), where its record would be lost"
                 ),
             ));
         }
@@ -213,7 +220,8 @@ pub struct AppState {
 impl AppState {
     /// Adds a value; a second one of the same type replaces the first.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
-        self.values.insert(std::any::type_name::<T>(), Arc::new(value));
+        self.values
+            .insert(std::any::type_name::<T>(), Arc::new(value));
     }
 
     fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {

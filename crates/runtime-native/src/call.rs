@@ -1,4 +1,5 @@
-//! Calls under way: a step's body as a task of its own, with its slot, its time limit and its attempts.
+//! Calls under way: a step's body as a task of its own, with its slot, its time limit and its
+//! attempts.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use crate::hub::Hub;
 pub(crate) struct Call {
     pub(crate) name: String,
     pub(crate) kind: Kind,
+    /// Whether a begun attempt must be on record, because it may not be repeated.
+    pub(crate) once: bool,
     pub(crate) input: Option<String>,
     pub(crate) body: Arc<Body>,
     pub(crate) options: CallOptions,
@@ -65,7 +68,10 @@ impl Attempt {
         let outcome = self.perform().await;
         self.hub.env.crash_point("step.performed");
         if self.options.slot.is_some() {
-            let freed = op::FreeSlot { lease: self.lease.clone(), step: self.step() };
+            let freed = op::FreeSlot {
+                lease: self.lease.clone(),
+                step: self.step(),
+            };
             // If it fails, the slot runs out with its lease.
             let _ = self.hub.store.ask(freed).await;
             self.hub.ready.ring();
@@ -79,7 +85,10 @@ impl Attempt {
 
     fn end(&self, outcome: Outcome) {
         // The run may have stopped meanwhile; then nobody needs the outcome.
-        let _ = self.ended.unbounded_send(Ended { id: self.id, outcome });
+        let _ = self.ended.unbounded_send(Ended {
+            id: self.id,
+            outcome,
+        });
     }
 
     async fn perform(&self) -> Outcome {
@@ -99,7 +108,8 @@ impl Attempt {
         caught.unwrap_or_else(|payload| Err(panic_error(payload.as_ref())))
     }
 
-    /// Waits for a slot of the queue. The wait is in memory: it is short, or the queue is full of work.
+    /// Waits for a slot of the queue. The wait is in memory: it is short, or the queue is full of
+    /// work.
     async fn take_slot(&self, slot: &SlotRequest) -> Result<(), Error> {
         let mut pause = Duration::from_millis(20);
         loop {
@@ -118,11 +128,19 @@ impl Attempt {
                 op::SlotTaken::Full { until } => {
                     let at_most = until.map_or(pause, |at| now.until(at).min(pause));
                     let hint = Box::pin(self.hub.ready.after(heard));
-                    select(hint, self.hub.env.sleep(at_most.max(Duration::from_millis(1)))).await;
+                    select(
+                        hint,
+                        self.hub.env.sleep(at_most.max(Duration::from_millis(1))),
+                    )
+                    .await;
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }
                 op::SlotTaken::Fenced => {
-                    return Err(Error::new(ErrorClass::Cancelled, "SF-0307", "the run was lost"));
+                    return Err(Error::new(
+                        ErrorClass::Cancelled,
+                        "SF-0307",
+                        "the run was lost",
+                    ));
                 }
                 op::SlotTaken::NoQueue => {
                     return Err(Error::new(

@@ -100,7 +100,9 @@ impl Client {
     /// A client over a store.
     pub fn new(env: Arc<dyn Env>, store: OpenStore, workspace: &str) -> Result<Self> {
         key::check_workspace(workspace)?;
-        Ok(Self { hub: Arc::new(Hub::new(env, store, workspace)) })
+        Ok(Self {
+            hub: Arc::new(Hub::new(env, store, workspace)),
+        })
     }
 
     /// The operation for a spec.
@@ -136,10 +138,12 @@ impl Client {
         let op = self.start_op(spec)?;
         let run_id = op.run_id.clone();
         let started = self.hub.store.ask(op.clone()).await?;
-        self.started(&op, started).map(|new| (run_id, new.is_some()))
+        self.started(&op, started)
+            .map(|new| (run_id, new.is_some()))
     }
 
-    /// What a reply to a start means: the lease of a new run, nothing for an existing one, an error.
+    /// What a reply to a start means: the lease of a new run, nothing for an existing one, an
+    /// error.
     pub fn started(&self, op: &op::Start, reply: Started) -> Result<Option<Option<op::Lease>>> {
         let conflict = |code: &str, text: String| Err(Error::new(ErrorClass::Conflict, code, text));
         match reply {
@@ -156,12 +160,18 @@ impl Client {
             ),
             Started::Duplicate(holder) => conflict(
                 "SF-0111",
-                format!("run \"{holder}\" is active with deduplication id \"{}\"", op.dedupe_id),
+                format!(
+                    "run \"{holder}\" is active with deduplication id \"{}\"",
+                    op.dedupe_id
+                ),
             ),
             Started::NoQueue => Err(Error::new(
                 ErrorClass::NotFound,
                 "SF-0112",
-                format!("there is no queue \"{}\"; create it before starting runs on it", op.queue),
+                format!(
+                    "there is no queue \"{}\"; create it before starting runs on it",
+                    op.queue
+                ),
             )),
         }
     }
@@ -175,9 +185,20 @@ impl Client {
         max_wait: Option<Duration>,
     ) -> Result<String> {
         key::check("debounce key", key)?;
-        let spec = StartSpec { dedupe_id: key.to_owned(), delay: quiet, ..spec };
+        let spec = StartSpec {
+            dedupe_id: key.to_owned(),
+            delay: quiet,
+            ..spec
+        };
         let start = self.start_op(spec)?;
-        let reply = self.hub.store.ask(op::Debounce { start: start.clone(), max_wait }).await?;
+        let reply = self
+            .hub
+            .store
+            .ask(op::Debounce {
+                start: start.clone(),
+                max_wait,
+            })
+            .await?;
         let again = match reply {
             op::Debounced::New => Started::New(None),
             op::Debounced::Replaced(run_id) => return Ok(run_id),
@@ -195,7 +216,10 @@ impl Client {
 
     /// One run, if there is one.
     pub async fn find(&self, run_id: &str) -> Result<Option<op::RunRow>> {
-        let at = op::GetRun { workspace: self.hub.workspace.clone(), run_id: run_id.to_owned() };
+        let at = op::GetRun {
+            workspace: self.hub.workspace.clone(),
+            run_id: run_id.to_owned(),
+        };
         Ok(self.hub.store.ask(at).await?.0.map(|run| *run))
     }
 
@@ -207,24 +231,46 @@ impl Client {
         limit: usize,
     ) -> Result<op::RunPage> {
         let workspace = self.hub.workspace.clone();
-        Ok(self.hub.store.ask(op::ListRuns { workspace, filter, after, limit }).await?)
+        Ok(self
+            .hub
+            .store
+            .ask(op::ListRuns {
+                workspace,
+                filter,
+                after,
+                limit,
+            })
+            .await?)
     }
 
     /// Records of a run, in call order.
     pub async fn steps(&self, run_id: &str, from: i64, limit: usize) -> Result<Vec<Record>> {
         let (workspace, run_id) = (self.hub.workspace.clone(), run_id.to_owned());
-        Ok(self.hub.store.ask(op::ListSteps { workspace, run_id, from, limit }).await?.0)
+        Ok(self
+            .hub
+            .store
+            .ask(op::ListSteps {
+                workspace,
+                run_id,
+                from,
+                limit,
+            })
+            .await?
+            .0)
     }
 
     /// Waits for a run's end. The end is pushed when this process brings it about; otherwise the
     /// store is asked, sooner when it hints at a change.
     pub async fn wait(&self, run_id: &str) -> Result<RunEnd> {
-        self.wait_from(run_id, true).await
-    }
-
-    pub(crate) async fn wait_from(&self, run_id: &str, mut look: bool) -> Result<RunEnd> {
+        const MOST: Duration = Duration::from_secs(1);
         let mut told = self.hub.watch(run_id);
-        let mut pause = Duration::from_millis(20);
+        // Watched first: a run that is live here after that will have its end pushed.
+        let mut look = !self.hub.live().contains_key(run_id);
+        let mut pause = if look {
+            Duration::from_millis(20)
+        } else {
+            MOST
+        };
         loop {
             if look && let Some(end) = RunEnd::of(&self.get(run_id).await?) {
                 drop(told);
@@ -239,7 +285,7 @@ impl Client {
                 Either::Left((Err(_), _)) => told = self.hub.watch(run_id),
                 Either::Right((_, still)) => told = still,
             }
-            pause = (pause * 2).min(Duration::from_secs(1));
+            pause = (pause * 2).min(MOST);
         }
     }
 
@@ -281,7 +327,11 @@ impl Client {
 
     /// Cancels a run and its attached children. An error says that it had ended before.
     pub async fn cancel(&self, run_id: &str, reason: &str) -> Result<()> {
-        let text = if reason.is_empty() { "the run was cancelled" } else { reason };
+        let text = if reason.is_empty() {
+            "the run was cancelled"
+        } else {
+            reason
+        };
         let reason = Error::new(ErrorClass::Cancelled, "SF-0305", text);
         self.stop(run_id, reason).await
     }
@@ -295,7 +345,10 @@ impl Client {
         };
         match self.hub.store.ask(cancel).await? {
             op::Cancelled::Done(others) => {
-                let end = RunEnd { status: RunStatus::Cancelled, outcome: Err(reason) };
+                let end = RunEnd {
+                    status: RunStatus::Cancelled,
+                    outcome: Err(reason),
+                };
                 for id in others.iter().map(String::as_str).chain([run_id]) {
                     self.hub.notify(id, Notice::Lost);
                     self.hub.ended(id, &end);
@@ -315,7 +368,11 @@ impl Client {
     /// Puts a cancelled or exhausted run back on its queue.
     pub async fn resume(&self, run_id: &str) -> Result<()> {
         let (workspace, now) = (self.hub.workspace.clone(), self.hub.now());
-        let reply = self.hub.store.ask(op::Resume { workspace, run_id: run_id.to_owned(), now });
+        let reply = self.hub.store.ask(op::Resume {
+            workspace,
+            run_id: run_id.to_owned(),
+            now,
+        });
         match reply.await? {
             op::Resumed::Done => {
                 self.hub.ready.ring();
@@ -324,7 +381,9 @@ impl Client {
             op::Resumed::NotStopped(status) => Err(Error::new(
                 ErrorClass::Conflict,
                 "SF-0115",
-                format!("run \"{run_id}\" is {status}; only a cancelled or exhausted run is resumed"),
+                format!(
+                    "run \"{run_id}\" is {status}; only a cancelled or exhausted run is resumed"
+                ),
             )),
             op::Resumed::NotFound => Err(no_run(run_id)),
         }
@@ -347,11 +406,17 @@ impl Client {
             Forked::Taken { same: false } => Err(Error::new(
                 ErrorClass::Conflict,
                 "SF-0110",
-                format!("run \"{run_id}\" exists and is not a fork of \"{}\"", fork.source),
+                format!(
+                    "run \"{run_id}\" exists and is not a fork of \"{}\"",
+                    fork.source
+                ),
             )),
             Forked::NoSuchStep(step) => Err(Error::invalid(
                 "SF-0116",
-                format!("step {step} of run \"{}\" is not copied and cannot be patched", fork.source),
+                format!(
+                    "step {step} of run \"{}\" is not copied and cannot be patched",
+                    fork.source
+                ),
             )),
             Forked::NotFound => Err(no_run(&fork.source)),
         }
@@ -360,7 +425,11 @@ impl Client {
     /// A published value as JSON, if it is there.
     pub async fn value(&self, run_id: &str, key: &str) -> Result<Option<String>> {
         let (workspace, run_id) = (self.hub.workspace.clone(), run_id.to_owned());
-        let at = op::GetValue { workspace, run_id, key: key.to_owned() };
+        let at = op::GetValue {
+            workspace,
+            run_id,
+            key: key.to_owned(),
+        };
         Ok(self.hub.store.ask(at).await?.0)
     }
 
@@ -379,7 +448,10 @@ impl Client {
     /// Waits a little, or until the store or this process hints at a change.
     pub async fn pause(&self, at_most: Duration) {
         let heard = self.hub.ready.rings();
-        let hint = select(self.hub.store.changed(), Box::pin(self.hub.ready.after(heard)));
+        let hint = select(
+            self.hub.store.changed(),
+            Box::pin(self.hub.ready.after(heard)),
+        );
         select(hint, self.hub.env.sleep(at_most)).await;
     }
 
@@ -391,18 +463,36 @@ impl Client {
     /// Creates or changes a queue.
     pub async fn put_queue(&self, queue: op::QueueRow) -> Result<bool> {
         key::check("queue name", &queue.name)?;
-        let positive = [queue.concurrency, queue.worker_concurrency, queue.rate.map(|(n, _)| n)];
+        let positive = [
+            queue.concurrency,
+            queue.worker_concurrency,
+            queue.rate.map(|(n, _)| n),
+        ];
         if positive.into_iter().flatten().any(|n| n < 1) {
             return Err(Error::invalid(
                 "SF-0117",
-                format!("limits of queue \"{}\" are at least 1; pause it to stop it", queue.name),
+                format!(
+                    "limits of queue \"{}\" are at least 1; pause it to stop it",
+                    queue.name
+                ),
             ));
         }
         if queue.rate.is_some_and(|(_, period)| period.is_zero()) {
-            return Err(Error::invalid("SF-0117", "a rate needs a period above zero"));
+            return Err(Error::invalid(
+                "SF-0117",
+                "a rate needs a period above zero",
+            ));
         }
         let (workspace, now) = (self.hub.workspace.clone(), self.hub.now());
-        let put = self.hub.store.ask(op::PutQueue { workspace, queue, now }).await?;
+        let put = self
+            .hub
+            .store
+            .ask(op::PutQueue {
+                workspace,
+                queue,
+                now,
+            })
+            .await?;
         self.hub.ready.ring();
         Ok(put.created)
     }
@@ -418,7 +508,11 @@ impl Client {
         let mut removed = 0;
         loop {
             let workspace = self.hub.workspace.clone();
-            let batch = op::Purge { workspace, before, limit: limits::PURGE_BATCH };
+            let batch = op::Purge {
+                workspace,
+                before,
+                limit: limits::PURGE_BATCH,
+            };
             let op::Purged(n) = self.hub.store.ask(batch).await?;
             removed += n;
             if n == 0 {
@@ -429,5 +523,9 @@ impl Client {
 }
 
 fn no_run(run_id: &str) -> Error {
-    Error::new(ErrorClass::NotFound, "SF-0109", format!("there is no run \"{run_id}\""))
+    Error::new(
+        ErrorClass::NotFound,
+        "SF-0109",
+        format!("there is no run \"{run_id}\""),
+    )
 }

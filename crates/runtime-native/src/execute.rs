@@ -1,8 +1,8 @@
 //! One execution of a run: turns of the driver, and the commits between them.
 //!
 //! Invariants: before a step or effect starts, every earlier record is durable; before the run is
-//! suspended or finished, every record is part of that commit; exactly one outcome is delivered between
-//! two turns; a fenced write ends the execution without a trace.
+//! suspended or finished, every record is part of that commit; exactly one outcome is delivered
+//! between two turns; a fenced write ends the execution without a trace.
 //! Deliberately absent: retries of store calls (the store has patience) and any memory of the run
 //! beyond this execution.
 
@@ -76,18 +76,31 @@ pub(crate) struct Execution {
     over: BTreeMap<String, op::RunRow>,
     /// Children started by this very execution: their end will be announced.
     spawned: BTreeSet<String>,
+    /// Whether something may have arrived that was not read yet.
     look: bool,
+    /// Whether the worker shuts down: nothing new leaves the process.
     draining: bool,
 }
 
 impl Execution {
     /// Loads what the run has and prepares its code. `None` when the run is not ours to execute.
     pub(crate) async fn prepare(launch: Launch) -> Option<Self> {
-        let Launch { hub, registry, config, run, lease_until, notices } = launch;
+        let Launch {
+            hub,
+            registry,
+            config,
+            run,
+            lease_until,
+            notices,
+        } = launch;
         // A first claim has nothing to load, unless a fork copied steps or a signal came early.
         let fresh = run.epoch == 1 && run.forked_from.is_empty() && run.inbox == 0;
-        let mut loaded =
-            op::Loaded { steps: Vec::new(), signals: Vec::new(), inbox: 0, over: Vec::new() };
+        let mut loaded = op::Loaded {
+            steps: Vec::new(),
+            signals: Vec::new(),
+            inbox: 0,
+            over: Vec::new(),
+        };
         if !fresh {
             let load = op::Load {
                 workspace: hub.workspace.clone(),
@@ -133,7 +146,9 @@ impl Execution {
             }
         };
         for call in self.calls.values_mut() {
-            if exit == Exit::Finished && let Some(abort) = call.abort.take() {
+            if exit == Exit::Finished
+                && let Some(abort) = call.abort.take()
+            {
                 // What the code no longer waits for is not carried on with.
                 abort.abort();
             }
@@ -213,13 +228,19 @@ impl Execution {
     async fn hear(&mut self) -> Step<bool> {
         let hub = self.hub.clone();
         // With a step under way, what arrives in other processes is found by looking now and then.
-        let glance = match self.waits.values().any(|w| !matches!(w, Wait::Retry { .. })) {
+        let glance = match self
+            .waits
+            .values()
+            .any(|w| !matches!(w, Wait::Retry { .. }))
+        {
             true => hub.now().after(Duration::from_secs(1)),
             false => Timestamp::NEVER,
         };
         let moment = Box::pin(hub.sleep_until(self.next_moment().min(glance)));
         match select(select(self.ended.next(), self.notices.next()), moment).await {
-            Either::Left((Either::Left((Some(ended), _)), _)) => return Ok(self.attempt_ended(ended)),
+            Either::Left((Either::Left((Some(ended), _)), _)) => {
+                return Ok(self.attempt_ended(ended));
+            }
             Either::Left((Either::Right((Some(notice), _)), _)) => match notice {
                 Notice::Arrived => self.look = true,
                 Notice::Drain => self.draining = true,
@@ -237,7 +258,12 @@ impl Execution {
 
     /// The next moment at which something happens by itself.
     fn next_moment(&self) -> Timestamp {
-        let waits = self.waits.values().map(Wait::until).min().unwrap_or(Timestamp::NEVER);
+        let waits = self
+            .waits
+            .values()
+            .map(Wait::until)
+            .min()
+            .unwrap_or(Timestamp::NEVER);
         waits.min(self.run.deadline_at.unwrap_or(Timestamp::NEVER))
     }
 
@@ -250,15 +276,19 @@ impl Execution {
                 Wait::Sleep { until } => (*until <= now).then(|| (Ok("null".to_owned()), None)),
                 Wait::Signal { name, until } => {
                     let signal = self.signals.iter().find(|signal| signal.name == *name);
-                    let taken =
-                        signal.map(|s| (Ok(format!("[{}]", s.payload)), Some(With::Consume(s.seq))));
+                    let taken = signal
+                        .map(|s| (Ok(format!("[{}]", s.payload)), Some(With::Consume(s.seq))));
                     taken.or_else(|| (*until <= now).then(|| (Ok("null".to_owned()), None)))
                 }
-                Wait::Child { run_id } => self.over.get(run_id).map(|run| (child_outcome(run), None)),
+                Wait::Child { run_id } => {
+                    self.over.get(run_id).map(|run| (child_outcome(run), None))
+                }
             };
             outcome.map(|(outcome, with)| (*id, outcome, with))
         });
-        let Some((id, outcome, with)) = ready else { return false };
+        let Some((id, outcome, with)) = ready else {
+            return false;
+        };
         let wait = self.waits.remove(&id).expect("invariant: just found");
         let (name, kind) = match wait {
             Wait::Sleep { .. } => ("sleep".to_owned(), Kind::Sleep),
@@ -280,14 +310,20 @@ impl Execution {
         let seq = self.driver.deliver(id, outcome.clone(), now);
         let mut record = Record::done(id, seq, name, kind, outcome);
         (record.started_at, record.completed_at) = (now, now);
-        self.pending.push(Entry { record, replaces: false, with });
+        self.pending.push(Entry {
+            record,
+            replaces: false,
+            with,
+        });
     }
 
     /// An attempt of a call ended: delivers its outcome, or arranges the next attempt.
     fn attempt_ended(&mut self, ended: Ended) -> bool {
         let now = self.hub.now();
         self.running.remove(&ended.id);
-        let Some(call) = self.calls.get_mut(&ended.id) else { return false };
+        let Some(call) = self.calls.get_mut(&ended.id) else {
+            return false;
+        };
         call.abort = None;
         let mut record = Record::done(ended.id, 0, &call.name, call.kind, ended.outcome);
         record.input.clone_from(&call.input);
@@ -303,15 +339,30 @@ impl Execution {
             record.next_at = now.after(wait);
             call.recorded = true;
             let (name, attempt) = (call.name.clone(), call.attempt);
-            self.waits.insert(ended.id, Wait::Retry { name, attempt, until: record.next_at });
+            self.waits.insert(
+                ended.id,
+                Wait::Retry {
+                    name,
+                    attempt,
+                    until: record.next_at,
+                },
+            );
             self.urgent = true;
-            self.pending.push(Entry { record, replaces, with: None });
+            self.pending.push(Entry {
+                record,
+                replaces,
+                with: None,
+            });
             return false;
         }
         self.urgent |= call.kind != Kind::Read;
         self.calls.remove(&ended.id);
         record.seq = self.driver.deliver(ended.id, record.outcome.clone(), now);
-        self.pending.push(Entry { record, replaces, with: None });
+        self.pending.push(Entry {
+            record,
+            replaces,
+            with: None,
+        });
         true
     }
 
@@ -326,7 +377,11 @@ impl Execution {
 
     fn take_rides(&mut self) {
         let rides = self.driver.take_rides().into_iter();
-        self.pending.extend(rides.map(|record| Entry { record, replaces: false, with: None }));
+        self.pending.extend(rides.map(|record| Entry {
+            record,
+            replaces: false,
+            with: None,
+        }));
     }
 
     /// Reads what has arrived.
@@ -344,9 +399,14 @@ impl Execution {
         let loaded = self.hub.store.ask(load).await.map_err(stopped)?;
         let consumed: Vec<i64> = self.pending.iter().filter_map(consumed).collect();
         self.signals = loaded.signals;
-        self.signals.retain(|signal| !consumed.contains(&signal.seq));
+        self.signals
+            .retain(|signal| !consumed.contains(&signal.seq));
         self.inbox = loaded.inbox;
-        self.over = loaded.over.into_iter().map(|run| (run.run_id.clone(), run)).collect();
+        self.over = loaded
+            .over
+            .into_iter()
+            .map(|run| (run.run_id.clone(), run))
+            .collect();
         self.look = false;
         Ok(())
     }
@@ -360,7 +420,9 @@ impl Execution {
             "SF-0304",
             format!("the run did not end before its deadline {deadline}"),
         );
-        let client = crate::Client { hub: self.hub.clone() };
+        let client = crate::Client {
+            hub: self.hub.clone(),
+        };
         // If it cannot be stopped, it ended otherwise.
         let _ = client.stop(&self.run.run_id, reason).await;
         Err(Exit::Stopped)

@@ -73,7 +73,9 @@ impl Hub {
             std::future::pending::<()>().await;
         }
         // A millisecond more: a timer that fires early would only make another turn.
-        self.env.sleep(now.until(at) + Duration::from_micros(1)).await;
+        self.env
+            .sleep(now.until(at) + Duration::from_micros(1))
+            .await;
     }
 
     pub(crate) fn live(&self) -> MutexGuard<'_, BTreeMap<String, Live>> {
@@ -152,8 +154,13 @@ impl RunEnd {
         let outcome = match (run.status, &run.output, &run.error) {
             (RunStatus::Success, Some(value), _) => Ok(value.clone()),
             (_, _, Some(error)) => Err(error.clone()),
-            (status, _, None) => Err(steadfast_core::Error::app(format!("the run ended as {status}"))),
+            (status, _, None) => Err(steadfast_core::Error::app(format!(
+                "the run ended as {status}"
+            ))),
         };
-        Some(Self { status: run.status, outcome })
+        Some(Self {
+            status: run.status,
+            outcome,
+        })
     }
 }

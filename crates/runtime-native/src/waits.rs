@@ -6,17 +6,30 @@ use steadfast_core::Timestamp;
 /// One durable wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wait {
-    Sleep { until: Timestamp },
-    Signal { name: String, until: Timestamp },
-    Child { run_id: String },
-    Retry { name: String, attempt: u32, until: Timestamp },
+    Sleep {
+        until: Timestamp,
+    },
+    Signal {
+        name: String,
+        until: Timestamp,
+    },
+    Child {
+        run_id: String,
+    },
+    Retry {
+        name: String,
+        attempt: u32,
+        until: Timestamp,
+    },
 }
 
 impl Wait {
     /// When it is over by itself.
     pub(crate) fn until(&self) -> Timestamp {
         match self {
-            Wait::Sleep { until } | Wait::Signal { until, .. } | Wait::Retry { until, .. } => *until,
+            Wait::Sleep { until } | Wait::Signal { until, .. } | Wait::Retry { until, .. } => {
+                *until
+            }
             Wait::Child { .. } => Timestamp::NEVER,
         }
     }

@@ -1,11 +1,12 @@
-//! A worker: claims what is ready, executes it, keeps its leases, and shuts down without losing a step.
+//! A worker: claims what is ready, executes it, keeps its leases, and shuts down without losing a
+//! step.
 //!
 //! Invariants: each loop is its own task, so one failing queue does not stop the others; a worker
 //! takes no more runs than it may have in memory; after `shutdown` no loop of it is left.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::channel::mpsc;
@@ -39,6 +40,8 @@ struct Core {
     /// Set by a loop that found no room, so that the next freed place rings the bell.
     hungry: AtomicBool,
     loops: AtomicUsize,
+    /// The queues as they were last listed.
+    listed: Mutex<Vec<op::QueueRow>>,
 }
 
 impl Worker {
@@ -64,6 +67,7 @@ impl Worker {
             stop: Bell::default(),
             hungry: AtomicBool::new(false),
             loops: AtomicUsize::new(0),
+            listed: Mutex::default(),
             config: Arc::new(config),
         });
         core.beat().await?;
@@ -78,7 +82,9 @@ impl Worker {
 
     /// A client of this worker's process: results are pushed to it.
     pub fn client(&self) -> Client {
-        Client { hub: self.core.hub.clone() }
+        Client {
+            hub: self.core.hub.clone(),
+        }
     }
 
     /// The worker's id: one incarnation.
@@ -208,8 +214,12 @@ impl Core {
 
     /// Reports this worker as alive and extends its leases.
     async fn beat(&self) -> Result<()> {
-        let leases: Vec<_> =
-            self.hub.live().iter().map(|(id, live)| (id.clone(), live.epoch)).collect();
+        let leases: Vec<_> = self
+            .hub
+            .live()
+            .iter()
+            .map(|(id, live)| (id.clone(), live.epoch))
+            .collect();
         let until = self.lease_until();
         let beat = op::Heartbeat {
             workspace: self.hub.workspace.clone(),
@@ -260,8 +270,7 @@ impl Core {
     }
 
     async fn wake(&self, limit: usize) -> Result<Claimed> {
-        let queues = op::ListQueues { workspace: self.hub.workspace.clone() };
-        let limited = self.hub.store.ask(queues).await?.0;
+        let limited = self.listed.lock().expect("invariant: not poisoned").clone();
         let rooms = limited.iter().filter_map(|queue| {
             let limit = queue.worker_concurrency.filter(|_| !queue.partitioned)?;
             Some((queue.name.clone(), limit - self.count(&queue.name, None)))
@@ -293,9 +302,10 @@ impl Core {
             let heard = self.hub.ready.rings();
             let workspace = self.hub.workspace.clone();
             let listed = self.hub.store.ask(op::ListQueues { workspace }).await;
-            let names = listed.map(|queues| queues.0).unwrap_or_default();
-            let names = names.into_iter().map(|queue| queue.name);
-            for name in names.chain([op::DEFAULT_QUEUE.to_owned()]) {
+            let listed = listed.map(|queues| queues.0).unwrap_or_default();
+            let names: Vec<String> = listed.iter().map(|queue| queue.name.clone()).collect();
+            *self.listed.lock().expect("invariant: not poisoned") = listed;
+            for name in names.into_iter().chain([op::DEFAULT_QUEUE.to_owned()]) {
                 if known.insert(name.clone()) {
                     self.spawn_loop(move |core| Box::pin(async move { core.queue(name).await }));
                 }
@@ -316,7 +326,11 @@ impl Core {
                 0 => Ok(Claimed::default()),
                 limit => self.dequeue(&name, limit, &after_partition).await,
             };
-            if let Some(last) = claimed.as_ref().ok().and_then(|claimed| claimed.runs.last()) {
+            if let Some(last) = claimed
+                .as_ref()
+                .ok()
+                .and_then(|claimed| claimed.runs.last())
+            {
                 after_partition.clone_from(&last.partition);
             }
             self.after_claim(claimed, heard, &mut pace).await;
@@ -364,7 +378,9 @@ impl Core {
             return;
         }
         let now = self.hub.now();
-        let wait = claimed.next_at.map_or(pace.wait(), |at| now.until(at).min(pace.wait()));
+        let wait = claimed
+            .next_at
+            .map_or(pace.wait(), |at| now.until(at).min(pace.wait()));
         self.idle(heard, wait.max(Duration::from_millis(1))).await;
     }
 
@@ -403,9 +419,16 @@ impl Core {
         if self.registry.get(&run.workflow).is_none() {
             return self.block(&run, lease).await;
         }
-        let Some(execution) = Execution::prepare(launch).await else { return };
+        let Some(execution) = Execution::prepare(launch).await else {
+            return;
+        };
         let exit = Box::pin(execution.run()).await;
-        tracing::debug!(run_id = run.run_id, workflow = run.workflow, ?exit, "execution ended");
+        tracing::debug!(
+            run_id = run.run_id,
+            workflow = run.workflow,
+            ?exit,
+            "execution ended"
+        );
     }
 
     /// Puts aside a run whose workflow this worker does not have, visibly, for another to take.
@@ -413,8 +436,14 @@ impl Core {
         let now = self.hub.now();
         let waits = serde_json::json!([{ "for": "workflow", "name": run.workflow }]).to_string();
         let wake_at = now.after(self.config.lease);
-        let suspend =
-            op::Suspend { lease, entries: Vec::new(), inbox: run.inbox, wake_at, waits, now };
+        let suspend = op::Suspend {
+            lease,
+            entries: Vec::new(),
+            inbox: run.inbox,
+            wake_at,
+            waits,
+            now,
+        };
         // If it fails, the lease runs out and another worker looks at it.
         let _ = self.hub.store.ask(suspend).await;
     }
@@ -424,9 +453,9 @@ impl Core {
         let limited = {
             let mut live = self.hub.live();
             match live.get(run_id) {
-                Some(entry) if entry.epoch == epoch => {
-                    live.remove(run_id).is_some_and(|gone| gone.queue != op::DEFAULT_QUEUE)
-                }
+                Some(entry) if entry.epoch == epoch => live
+                    .remove(run_id)
+                    .is_some_and(|gone| gone.queue != op::DEFAULT_QUEUE),
                 _ => false,
             }
         };
@@ -465,7 +494,9 @@ fn claimed_row(start: op::Start, lease: &op::Lease) -> op::RunRow {
         parked: false,
         waits: String::new(),
         timeout: start.timeout,
-        deadline_at: start.deadline_at.or(start.timeout.map(|d| start.now.after(d))),
+        deadline_at: start
+            .deadline_at
+            .or(start.timeout.map(|d| start.now.after(d))),
         forked_from: String::new(),
         parent: start.parent,
         detached: start.detached,

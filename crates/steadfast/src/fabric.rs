@@ -129,8 +129,8 @@ impl Builder {
         self
     }
 
-    /// The application's version. Runs are pinned to the version that started them, and only a worker
-    /// of that version goes on with them.
+    /// The application's version. Runs are pinned to the version that started them, and only a
+    /// worker of that version goes on with them.
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.config.app_version = version.into();
         self

@@ -43,9 +43,13 @@ pub use fork::ForkCall;
 pub use queue::Queue;
 pub use run::{Run, StreamReader};
 pub use start::StartCall;
-pub use steadfast_core::driver::{Kind as StepKind, Record as StepRecord, RecordState as StepState};
+pub use steadfast_core::driver::{
+    Kind as StepKind, Record as StepRecord, RecordState as StepState,
+};
 pub use steadfast_core::workflow::{Child, Effect, Workflow};
-pub use steadfast_core::{Cx, Error, ErrorClass, Result, Retry, RunStatus, Timestamp, env::Env, limits};
+pub use steadfast_core::{
+    Cx, Error, ErrorClass, Result, Retry, RunStatus, Timestamp, env::Env, limits,
+};
 pub use steadfast_runtime_native::{Explanation, Rule};
 pub use steadfast_store::op::{Holder, RunFilter};
 #[cfg(feature = "mysql")]

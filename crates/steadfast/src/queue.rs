@@ -4,14 +4,18 @@ use std::time::Duration;
 
 use steadfast_store::op::QueueRow;
 
-/// A queue: an order, and limits on what runs at once. Changing one takes effect at once, everywhere.
+/// A queue: an order, and limits on what runs at once. Changing one takes effect at once,
+/// everywhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Queue(QueueRow);
 
 impl Queue {
     /// A queue without limits.
     pub fn new(name: impl Into<String>) -> Self {
-        Self(QueueRow { name: name.into(), ..QueueRow::default() })
+        Self(QueueRow {
+            name: name.into(),
+            ..QueueRow::default()
+        })
     }
 
     /// Most active runs and held step slots, over all workers.

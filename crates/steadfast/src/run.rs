@@ -21,7 +21,12 @@ pub struct Run<T> {
 
 impl<T> Run<T> {
     pub(crate) fn new(client: Client, run_id: String, new: bool) -> Self {
-        Self { client, run_id, new, output: PhantomData }
+        Self {
+            client,
+            run_id,
+            new,
+            output: PhantomData,
+        }
     }
 
     /// The run's id.
@@ -55,7 +60,11 @@ impl<T> Run<T> {
     }
 
     /// A value it published, once it is there; `None` if it is not within the time.
-    pub async fn value<V: DeserializeOwned>(&self, key: &str, at_most: Duration) -> Result<Option<V>> {
+    pub async fn value<V: DeserializeOwned>(
+        &self,
+        key: &str,
+        at_most: Duration,
+    ) -> Result<Option<V>> {
         self.client.value(&self.run_id, key, at_most).await
     }
 
@@ -74,7 +83,8 @@ impl<T> Run<T> {
 }
 
 impl<T: DeserializeOwned> Run<T> {
-    /// Waits for the end, and gives the value or the error. Dropping the wait does not stop the run.
+    /// Waits for the end, and gives the value or the error. Dropping the wait does not stop the
+    /// run.
     pub async fn result(&self) -> Result<T> {
         let end = self.client.inner.wait(&self.run_id).await?;
         json::decode("the result", &end.outcome?)
@@ -87,7 +97,10 @@ impl<T: DeserializeOwned> Run<T> {
             Err(_) => Err(Error::new(
                 ErrorClass::Timeout,
                 "SF-0119",
-                format!("run \"{}\" has not ended within {at_most:?}; it goes on", self.run_id),
+                format!(
+                    "run \"{}\" has not ended within {at_most:?}; it goes on",
+                    self.run_id
+                ),
             )),
         }
     }
@@ -111,7 +124,8 @@ pub struct StreamReader<V> {
 }
 
 impl<V: DeserializeOwned> StreamReader<V> {
-    /// The next item, waiting for it if need be; `None` when the stream was closed or the run is over.
+    /// The next item, waiting for it if need be; `None` when the stream was closed or the run is
+    /// over.
     pub async fn next(&mut self) -> Result<Option<V>> {
         loop {
             if let Some(item) = self.read.next() {
@@ -121,7 +135,11 @@ impl<V: DeserializeOwned> StreamReader<V> {
             if self.closed {
                 return Ok(None);
             }
-            let page = self.client.inner.stream(&self.run_id, &self.stream, self.next).await?;
+            let page = self
+                .client
+                .inner
+                .stream(&self.run_id, &self.stream, self.next)
+                .await?;
             self.closed = page.closed;
             if page.items.is_empty() && !self.closed {
                 self.client.inner.pause(Duration::from_millis(50)).await;

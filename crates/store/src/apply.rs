@@ -1,8 +1,8 @@
 //! The operations, written once over the gate.
 //!
-//! Invariants: each function is the body of one transaction; it may be run again from the start after
-//! a failure; it writes nothing unless its answer says so. Deliberately absent: BEGIN and COMMIT, which
-//! belong to the backends, and any choice of database.
+//! Invariants: each function is the body of one transaction; it may be run again from the start
+//! after a failure; it writes nothing unless its answer says so. Deliberately absent: BEGIN and
+//! COMMIT, which belong to the backends, and any choice of database.
 
 mod claim;
 mod own;

@@ -1,8 +1,9 @@
 //! What the backends share: the job that travels to a writer, and patience with the database.
 //!
-//! Invariants: an operation that fails in a way that may pass is tried again until it succeeds, with
-//! waits of 1 s doubling to 60 s, each times a random factor of 0.5 to 1.5; one that will not pass is
-//! reported at once. Every operation is idempotent, so an ambiguous outcome is tried again too.
+//! Invariants: an operation that fails in a way that may pass is tried again until it succeeds,
+//! with waits of 1 s doubling to 60 s, each times a random factor of 0.5 to 1.5; one that will not
+//! pass is reported at once. Every operation is idempotent, so an ambiguous outcome is tried again
+//! too.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! What can go wrong below an operation, sorted by what to do about it. No driver type is in here.
 //!
-//! Invariants: a connection cut after COMMIT was sent is `Ambiguous`, never `Transient`; transient and
-//! ambiguous errors are retried inside the store without limit and do not reach callers of
+//! Invariants: a connection cut after COMMIT was sent is `Ambiguous`, never `Transient`; transient
+//! and ambiguous errors are retried inside the store without limit and do not reach callers of
 //! [`crate::Store::call`] unless the store is being closed.
 
 use std::fmt;
@@ -22,8 +22,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the whole operation may be tried again. Operations are idempotent, so an ambiguous one
-    /// may too.
+    /// Whether the whole operation may be tried again. Operations are idempotent, so an ambiguous
+    /// one may too.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Transient(_) | Self::Ambiguous(_) => true,

@@ -1,7 +1,7 @@
 //! The gate: the few values and calls through which operations reach any driver.
 //!
-//! Invariants: only integers and text cross it, nullable or not; a statement is named, its parameters
-//! too. Deliberately absent: driver types above it, SQL text below `statement`.
+//! Invariants: only integers and text cross it, nullable or not; a statement is named, its
+//! parameters too. Deliberately absent: driver types above it, SQL text below `statement`.
 
 use std::time::Duration;
 
@@ -145,8 +145,8 @@ pub(crate) trait Tx {
     /// Runs a named statement; gives the number of rows it changed.
     async fn execute(&mut self, statement: &'static str, params: Params<'_>) -> Result<u64, Error>;
 
-    /// Runs a named query whose hole `{{conditions}}`, if it has one, is filled with the given text,
-    /// which is made of fixed texts of ours and never holds a caller's value.
+    /// Runs a named query whose hole `{{conditions}}`, if it has one, is filled with the given
+    /// text, which is made of fixed texts of ours and never holds a caller's value.
     async fn query_where(
         &mut self,
         statement: &'static str,

@@ -1,9 +1,10 @@
 //! Lanes: writers side by side, each with a session of its own and group commit.
 //!
 //! Invariants: the operations of one run go to one lane and are applied in the order in which they
-//! were sent; an answer goes out after its commit; a failing operation takes back its own writes and
-//! nobody else's. A batch is first applied as it is; if one of it fails, again with a savepoint around
-//! each; if that fails as a whole (a deadlock, a lost connection), each in a transaction of its own.
+//! were sent; an answer goes out after its commit; a failing operation takes back its own writes
+//! and nobody else's. A batch is first applied as it is; if one of it fails, again with a
+//! savepoint around each; if that fails as a whole (a deadlock, a lost connection), each in a
+//! transaction of its own.
 //! Deliberately absent: timers for batching. While a commit runs, the next batch gathers.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -33,7 +34,10 @@ impl Lanes {
     pub(crate) fn spawn<C: Connect>(connect: &Arc<C>) -> Self {
         let lane = |_| {
             let (jobs, waiting) = mpsc::channel(WAITING);
-            let lane = Lane { connect: connect.clone(), session: None };
+            let lane = Lane {
+                connect: connect.clone(),
+                session: None,
+            };
             tokio::spawn(lane.serve(waiting));
             jobs
         };
@@ -44,7 +48,9 @@ impl Lanes {
     pub(crate) async fn send(&self, op: Op) -> Result<Reply, Error> {
         let lane = &self.0[place(&op)];
         let (reply, answer) = oneshot::channel();
-        lane.send(Job { op, reply }).await.map_err(|_| Error::Closed)?;
+        lane.send(Job { op, reply })
+            .await
+            .map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
 }
@@ -90,7 +96,9 @@ fn place(op: &Op) -> usize {
 /// Whether somebody who waits for work, a signal or an end should look again.
 fn makes_ready(op: &Op, reply: &Reply) -> bool {
     let sends = |entries: &[Entry]| {
-        entries.iter().any(|entry| matches!(entry.with, Some(With::Send(_) | With::Spawn(_))))
+        entries
+            .iter()
+            .any(|entry| matches!(entry.with, Some(With::Send(_) | With::Spawn(_))))
     };
     match op {
         Op::Start(op) => op.claim.is_none() && matches!(reply, Reply::Start(Started::New(_))),
@@ -152,7 +160,8 @@ impl<C: Connect> Lane<C> {
         }
     }
 
-    /// Commits a batch at once and answers it; gives back the jobs of a batch that failed as a whole.
+    /// Commits a batch at once and answers it; gives back the jobs of a batch that failed as a
+    /// whole.
     async fn together(&mut self, batch: Vec<Job>, manner: Manner) -> Vec<Job> {
         let done = match self.connected().await {
             Ok(session) => together(session, &batch, manner).await,
@@ -204,7 +213,11 @@ impl<C: Connect> Lane<C> {
     }
 
     async fn connected(&mut self) -> Result<&mut C::Session, Error> {
-        if self.session.as_ref().is_none_or(|session| !session.is_usable()) {
+        if self
+            .session
+            .as_ref()
+            .is_none_or(|session| !session.is_usable())
+        {
             self.session = None;
             let made = self.connect.connect().await.map_err(session::later)?;
             self.session = Some(made);
@@ -213,7 +226,11 @@ impl<C: Connect> Lane<C> {
     }
 
     fn drop_unusable(&mut self) {
-        if self.session.as_ref().is_some_and(|session| !session.is_usable()) {
+        if self
+            .session
+            .as_ref()
+            .is_some_and(|session| !session.is_usable())
+        {
             self.session = None;
         }
     }
@@ -241,14 +258,16 @@ async fn together<S: Session>(
 ) -> Result<Answers, Error> {
     let applied = async {
         session::begin(session, Begin::Crowd).await?;
-        let mut answers = Answers::with_capacity(batch.len());
-        for job in batch {
-            answers.push(match manner {
-                Manner::Trusting => Ok(trusting(session, &job.op).await?),
-                Manner::Careful => careful(session, &job.op).await?,
-            });
+        match manner {
+            Manner::Trusting => trusting(session, batch).await,
+            Manner::Careful => {
+                let mut answers = Answers::with_capacity(batch.len());
+                for job in batch {
+                    answers.push(careful(session, &job.op).await?);
+                }
+                Ok(answers)
+            }
         }
-        Ok(answers)
     };
     let applied: Result<Answers, Error> = applied.await;
     match applied {
@@ -260,21 +279,26 @@ async fn together<S: Session>(
     }
 }
 
-async fn trusting<S: Session>(session: &mut S, op: &Op) -> Result<Reply, Error> {
-    let before = session.writes();
-    let reply = session::apply(session, op).await?;
-    if apply::takes_back(&reply) && session.writes() != before {
-        return Err(Error::Transient(format!("{} must be taken back", op.name())));
+async fn trusting<S: Session>(session: &mut S, batch: &[Job]) -> Result<Answers, Error> {
+    let ops: Vec<&Op> = batch.iter().map(|job| &job.op).collect();
+    let applied = session::apply_all(session, &ops).await?;
+    if applied
+        .iter()
+        .any(|applied| applied.wrote && apply::takes_back(&applied.reply))
+    {
+        return Err(Error::Transient(
+            "a part of the batch must be taken back".to_owned(),
+        ));
     }
-    Ok(reply)
+    Ok(applied
+        .into_iter()
+        .map(|applied| Ok(applied.reply))
+        .collect())
 }
 
 /// Applies an operation under a savepoint. An outer error spoils the batch, an inner one is the
 /// operation's own.
-async fn careful<S: Session>(
-    session: &mut S,
-    op: &Op,
-) -> Result<Result<Reply, Error>, Error> {
+async fn careful<S: Session>(session: &mut S, op: &Op) -> Result<Result<Reply, Error>, Error> {
     session::run(session, "SAVEPOINT one").await?;
     let got = session::apply(session, op).await;
     let keep = match &got {

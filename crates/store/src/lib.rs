@@ -1,8 +1,9 @@
-//! The memory of Steadfast: some thirty named atomic operations, on SQLite, Postgres and MySQL/MariaDB.
+//! The memory of Steadfast: some thirty named atomic operations, on SQLite, Postgres and
+//! MySQL/MariaDB.
 //!
 //! Invariants: one operation is one transaction, a value in and a value out; no transaction handle
-//! leaks upward; every owner's write carries its fence; a repeated operation after an unknown outcome
-//! recognises its own success; all SQL of the repository is in `sql/*.sql`, written once.
+//! leaks upward; every owner's write carries its fence; a repeated operation after an unknown
+//! outcome recognises its own success; all SQL of the repository is in `sql/*.sql`, written once.
 //! Deliberately absent: a query builder, an ORM, and any decision about what a run means.
 
 // Without a database there is nothing to apply operations to; only the operations are left.
@@ -25,6 +26,8 @@ pub mod op;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod session;
 mod statement;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod work;
 
 #[cfg(feature = "mysql")]
 pub mod mysql;

@@ -1,8 +1,9 @@
 //! Schema versions: what each step does, and which versions this program can work with.
 //!
-//! Invariants: steps run under a lock that other processes respect; a schema newer than this program
-//! is refused and left alone; on MySQL, where DDL commits by itself, each statement is skipped if what
-//! it creates is there already, so an interrupted migration is taken up where it stopped.
+//! Invariants: steps run under a lock that other processes respect; a schema newer than this
+//! program is refused and left alone; on MySQL, where DDL commits by itself, each statement is
+//! skipped if what it creates is there already, so an interrupted migration is taken up where it
+//! stopped.
 
 use steadfast_core::RunStatus;
 

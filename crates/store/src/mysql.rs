@@ -1,8 +1,10 @@
 //! The store on MySQL 8+ and MariaDB 10.6+: lanes of writers and a few readers.
 //!
-//! Invariants: a write is answered after its commit; a lost connection is replaced without the caller
-//! noticing more than a delay; sessions are READ COMMITTED and strict, whatever the server's default.
-//! Deliberately absent: notifications, which these servers do not have. Polling finds what is ready.
+//! Invariants: a write is answered after its commit; a lost connection is replaced without the
+//! caller noticing more than a delay; sessions are READ COMMITTED and strict, whatever the
+//! server's default.
+//! Deliberately absent: notifications, which these servers do not have. Polling finds what is
+//! ready.
 
 mod connection;
 mod fault;
@@ -59,7 +61,11 @@ impl Mysql {
     }
 
     async fn once(&self, op: Op) -> Result<Reply, Error> {
-        if op.is_read() { self.readers.read(op).await } else { self.lanes.send(op).await }
+        if op.is_read() {
+            self.readers.read(op).await
+        } else {
+            self.lanes.send(op).await
+        }
     }
 }
 
@@ -84,7 +90,7 @@ impl Store for Mysql {
             })?;
             let (records, work) = (Arc::new(records), Arc::new(*work));
             let attempt =
-                || work::transact(self.workers.clone(), work.clone(), records.clone());
+                || crate::work::transact(self.workers.clone(), work.clone(), records.clone());
             patiently("transact", attempt).await
         })
     }

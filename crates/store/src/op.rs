@@ -1,7 +1,8 @@
 //! The operations: what the store can be asked, as values.
 //!
 //! Invariants: every request carries its workspace and `now`; owner-only writes carry a [`Lease`];
-//! answers that are not failures (an existing run, a lost lease, a full queue) are replies, not errors.
+//! answers that are not failures (an existing run, a lost lease, a full queue) are replies, not
+//! errors.
 //! Deliberately absent: anything that needs two operations to be safe.
 
 mod queue;
@@ -36,9 +37,9 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::pending())
     }
 
-    /// Runs the caller's own work on the database and writes the records in the same commit; the last
-    /// record gets the work's outcome. If the work fails, its writes are taken back and the error is
-    /// recorded. Which types of work a store takes is its own to say; a model takes none.
+    /// Runs the caller's own work on the database and writes the records in the same commit; the
+    /// last record gets the work's outcome. If the work fails, its writes are taken back and the
+    /// error is recorded. Which types of work a store takes is its own to say; a model takes none.
     fn transact(
         &self,
         _records: Record,

@@ -1,13 +1,14 @@
 //! The store on Postgres: lanes of writers, a few readers, and notifications as a hint.
 //!
-//! Invariants: a write is answered after its commit; a lost connection is replaced without the caller
-//! noticing more than a delay; the loss of a notification costs latency, never work.
+//! Invariants: a write is answered after its commit; a lost connection is replaced without the
+//! caller noticing more than a delay; the loss of a notification costs latency, never work.
 //! Deliberately absent: stored procedures, and any setting of the server: durability is its
 //! `synchronous_commit`, as the operator chose it.
 
 mod bell;
 mod connection;
 mod fault;
+mod pipeline;
 mod work;
 
 use std::any::Any;
@@ -44,12 +45,13 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Opens the database of a URL (`postgres://user@host/database`), bringing its schema up to date.
+    /// Opens the database of a URL (`postgres://user@host/database`), bringing its schema up to
+    /// date.
     pub async fn open(url: &str) -> Result<Self, Error> {
         let bell = Arc::new(Bell::new());
         let connector = Arc::new(Connector::new(url, bell.clone())?);
         let mut first = session::first(&*connector).await?;
-        connection::migrate(&mut first).await?;
+        connection::migrate(&first).await?;
         let offset = Arc::new(AtomicI64::new(session::clock_offset(&mut first).await?));
         let channel = first.channel().await?;
         let readers = Pool::new(connector.clone(), READERS);
@@ -68,7 +70,11 @@ impl Postgres {
     }
 
     async fn once(&self, op: Op) -> Result<Reply, Error> {
-        if op.is_read() { self.readers.read(op).await } else { self.lanes.send(op).await }
+        if op.is_read() {
+            self.readers.read(op).await
+        } else {
+            self.lanes.send(op).await
+        }
     }
 }
 
@@ -83,7 +89,8 @@ impl Store for Postgres {
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {
-        // Made here, not when first polled: a caller that asks, looks and then waits misses nothing.
+        // Made here, not when first polled: a caller that asks, looks and then waits misses
+        // nothing.
         let heard = self.bell.heard();
         Box::pin(heard)
     }
@@ -99,7 +106,7 @@ impl Store for Postgres {
             })?;
             let (records, work) = (Arc::new(records), Arc::new(*work));
             let attempt =
-                || work::transact(self.workers.clone(), work.clone(), records.clone());
+                || crate::work::transact(self.workers.clone(), work.clone(), records.clone());
             patiently("transact", attempt).await
         })
     }

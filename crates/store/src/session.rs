@@ -1,9 +1,9 @@
 //! A session with a database server: what Postgres and MySQL connections have in common.
 //!
-//! Invariants: a session that met a fault of the connection is thrown away, never mended; a session
-//! goes back to its pool only outside a transaction; work on one is done by a spawned task, so a caller
-//! that goes away leaves nothing half done. Deliberately absent: retries without limit, which are
-//! `backend::patiently`'s.
+//! Invariants: a session that met a fault of the connection is thrown away, never mended; a
+//! session goes back to its pool only outside a transaction; work on one is done by a spawned
+//! task, so a caller that goes away leaves nothing half done. Deliberately absent: retries without
+//! limit, which are `backend::patiently`'s.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -48,18 +48,36 @@ pub(crate) enum Begin {
     Crowd,
 }
 
+/// What an operation came to, before its commit.
+pub(crate) struct Applied {
+    pub(crate) reply: Reply,
+    /// Whether it ran any statement that writes.
+    pub(crate) wrote: bool,
+}
+
 /// One connection, prepared for our statements.
 pub(crate) trait Session: Send + 'static {
     /// Begins a transaction.
     fn begin(&mut self, kind: Begin) -> impl Future<Output = Result<(), Error>> + Send;
     /// Carries out an operation inside the transaction, if there is one.
-    fn apply(&mut self, op: &Op) -> impl Future<Output = Result<Reply, Error>> + Send;
+    fn apply(&mut self, op: &Op) -> impl Future<Output = Result<Applied, Error>> + Send;
+    /// Carries out several, as if one after the other. The first error is everybody's.
+    fn apply_all(
+        &mut self,
+        ops: &[&Op],
+    ) -> impl Future<Output = Result<Vec<Applied>, Error>> + Send {
+        async move {
+            let mut applied = Vec::with_capacity(ops.len());
+            for op in ops {
+                applied.push(self.apply(op).await?);
+            }
+            Ok(applied)
+        }
+    }
     /// Runs a statement without parameters or rows, such as COMMIT.
     fn run(&mut self, sql: &'static str) -> impl Future<Output = Result<(), Error>> + Send;
     /// The server's clock, in microseconds since the epoch.
     fn clock(&mut self) -> impl Future<Output = Result<i64, Error>> + Send;
-    /// How many statements have written so far.
-    fn writes(&self) -> u64;
     /// Whether the connection is good for another transaction.
     fn is_usable(&self) -> bool;
     /// Declares the connection unusable.
@@ -96,7 +114,10 @@ fn heard<S: Session, T>(
 ) -> Result<T, Error> {
     answer.unwrap_or_else(|_| {
         session.give_up();
-        Err(Error::Transient(format!("no answer within {} s", SILENCE.as_secs())))
+        Err(Error::Transient(format!(
+            "no answer within {} s",
+            SILENCE.as_secs()
+        )))
     })
 }
 
@@ -109,6 +130,15 @@ pub(crate) async fn begin<S: Session>(session: &mut S, kind: Begin) -> Result<()
 /// [`Session::apply`], but not for ever.
 pub(crate) async fn apply<S: Session>(session: &mut S, op: &Op) -> Result<Reply, Error> {
     let answer = tokio::time::timeout(SILENCE, session.apply(op)).await;
+    heard(session, answer).map(|applied| applied.reply)
+}
+
+/// [`Session::apply_all`], but not for ever.
+pub(crate) async fn apply_all<S: Session>(
+    session: &mut S,
+    ops: &[&Op],
+) -> Result<Vec<Applied>, Error> {
+    let answer = tokio::time::timeout(SILENCE, session.apply_all(ops)).await;
     heard(session, answer)
 }
 
@@ -172,11 +202,20 @@ pub(crate) struct Held<S> {
 impl<C: Connect> Pool<C> {
     pub(crate) fn new(connect: Arc<C>, most: usize) -> Arc<Self> {
         let permits = Arc::new(Semaphore::new(most));
-        Arc::new(Self { connect, idle: Mutex::default(), permits })
+        Arc::new(Self {
+            connect,
+            idle: Mutex::default(),
+            permits,
+        })
     }
 
     pub(crate) async fn take(&self) -> Result<Held<C::Session>, Error> {
-        let permit = self.permits.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
+        let permit = self
+            .permits
+            .clone()
+            .acquire_owned()
+            .await
+            .map_err(|_| Error::Closed)?;
         loop {
             let kept = self.idle.lock().expect("invariant: not poisoned").pop();
             let session = match kept {
@@ -184,14 +223,20 @@ impl<C: Connect> Pool<C> {
                 Some(_) => continue,
                 None => self.connect.connect().await.map_err(later)?,
             };
-            return Ok(Held { session, _permit: permit });
+            return Ok(Held {
+                session,
+                _permit: permit,
+            });
         }
     }
 
     /// Keeps a session that is outside any transaction.
     pub(crate) fn put_back(&self, held: Held<C::Session>) {
         if held.session.is_usable() {
-            self.idle.lock().expect("invariant: not poisoned").push(held.session);
+            self.idle
+                .lock()
+                .expect("invariant: not poisoned")
+                .push(held.session);
         }
     }
 
@@ -210,7 +255,7 @@ impl<C: Connect> Pool<C> {
                 }
             }
         };
-        tokio::spawn(read).await.map_err(|_| Error::Closed)?
+        on_a_task(read).await
     }
 
     async fn read_once(&self, op: &Op) -> Result<Reply, Error> {
@@ -226,6 +271,17 @@ impl<C: Connect> Pool<C> {
         };
         self.put_back(held);
         Ok(reply)
+    }
+}
+
+/// Runs something to its end even if the caller goes away. A panic is passed on to the caller.
+pub(crate) async fn on_a_task<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    match tokio::spawn(work).await {
+        Ok(done) => done,
+        Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+        Err(_) => Err(Error::Closed),
     }
 }
 
@@ -255,7 +311,9 @@ pub(crate) async fn keep_clock<C: Connect>(pool: Arc<Pool<C>>, offset: Arc<Atomi
     const EVERY: Duration = Duration::from_secs(30);
     loop {
         tokio::time::sleep(EVERY).await;
-        let Ok(mut held) = pool.take().await else { continue };
+        let Ok(mut held) = pool.take().await else {
+            continue;
+        };
         if let Ok(measured) = clock_offset(&mut held.session).await {
             offset.store(measured, Ordering::Relaxed);
             pool.put_back(held);
@@ -268,7 +326,12 @@ pub(crate) struct Chores(Vec<tokio::task::AbortHandle>);
 
 impl Chores {
     pub(crate) fn new(tasks: Vec<tokio::task::JoinHandle<()>>) -> Self {
-        Self(tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect())
+        Self(
+            tasks
+                .iter()
+                .map(tokio::task::JoinHandle::abort_handle)
+                .collect(),
+        )
     }
 }
 

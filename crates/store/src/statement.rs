@@ -1,7 +1,7 @@
 //! Named statements: read from the `.sql` files once, filled for a dialect, parameters in order.
 //!
-//! Invariants: every statement has one name; an unknown hole or a missing parameter is a bug that the
-//! tests meet, because they render every statement for every dialect.
+//! Invariants: every statement has one name; an unknown hole or a missing parameter is a bug that
+//! the tests meet, because they render every statement for every dialect.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex};
@@ -67,13 +67,15 @@ pub(crate) fn render(
     if let Some(known) = cache.get(&key) {
         return known;
     }
-    // Leaked on purpose: there are some hundred texts in a process's life, and drivers cache by them.
+    // Leaked on purpose: there are some hundred texts in a process's life, and drivers cache by
+    // them.
     let made: &'static Rendered = Box::leak(Box::new(make(dialect, raw(name), conditions, params)));
     cache.insert(key, made);
     made
 }
 
-/// Lists are padded to a few widths, so that the number of texts (and prepared statements) is small.
+/// Lists are padded to a few widths, so that the number of texts (and prepared statements) is
+/// small.
 fn width(len: usize) -> usize {
     len.max(1).next_power_of_two()
 }

@@ -6,5 +6,14 @@
 // Test support fails by panicking, with a message.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+pub mod crash;
+pub mod crash_safe;
+pub mod db;
+pub mod differential;
 pub mod faults;
+pub mod ledger;
+pub mod model;
+pub mod sabotage;
+pub mod scenario;
 pub mod sim;
+pub mod suite;

@@ -1,9 +1,10 @@
-//! The model: every store operation as a plain function over sorted maps. It is the specification that
-//! the databases are held against.
+//! The model: every store operation as a plain function over sorted maps. It is the specification
+//! that the databases are held against.
 //!
-//! Invariants: no clock, no randomness, no async; the same operations in the same order give the same
-//! replies; a reply that says "nothing was written" (fenced, refused, no such step) and an error leave
-//! no trace. Deliberately absent: speed. Where a database needs an index or a lock, the model scans.
+//! Invariants: no clock, no randomness, no async; the same operations in the same order give the
+//! same replies; a reply that says "nothing was written" (fenced, refused, no such step) and an
+//! error leave no trace. Deliberately absent: speed. Where a database needs an index or a lock,
+//! the model scans.
 
 mod claim;
 mod own;
@@ -21,6 +22,7 @@ use steadfast_core::{RunStatus, Timestamp};
 use steadfast_store::op::{Forked, QueueRow, RunRow, Suspended, WorkerRow, Written};
 use steadfast_store::{Error, Op, Reply, Store};
 
+pub(crate) use read::matches;
 use table::Table;
 
 /// Workspace and run, or workspace and another name.

@@ -2,4 +2,5 @@
 //!
 //! Invariants: a case asserts by what other operations then say, never by looking underneath.
 
+pub mod runtime;
 pub mod store;

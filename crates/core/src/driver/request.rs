@@ -1,6 +1,7 @@
 //! A request: what workflow code asks its host for.
 //!
-//! Invariants: a request is plain data but for the body of a call; the host may carry it out anywhere.
+//! Invariants: a request is plain data but for the body of a call; the host may carry it out
+//! anywhere.
 
 use std::time::Duration;
 
@@ -100,8 +101,8 @@ pub enum Ask {
         /// Options.
         options: CallOptions,
     },
-    /// Run the caller's SQL and record the outcome in one commit of the store's database. The work is
-    /// opaque here: only the store knows its driver's types.
+    /// Run the caller's SQL and record the outcome in one commit of the store's database. The work
+    /// is opaque here: only the store knows its driver's types.
     Transaction(Box<dyn std::any::Any + Send + Sync>),
     /// Wait until a moment.
     Sleep {
@@ -149,8 +150,12 @@ impl Ask {
     /// The kind of record the request will make.
     pub fn kind(&self) -> Kind {
         match self {
-            Ask::Call { verb: Verb::Read, .. } => Kind::Read,
-            Ask::Call { verb: Verb::Step, .. } => Kind::Step,
+            Ask::Call {
+                verb: Verb::Read, ..
+            } => Kind::Read,
+            Ask::Call {
+                verb: Verb::Step, ..
+            } => Kind::Step,
             Ask::Effect { .. } => Kind::Effect,
             Ask::Transaction(_) => Kind::Transaction,
             Ask::Sleep { .. } => Kind::Sleep,

@@ -37,12 +37,23 @@ impl<T> Operation<T> {
         input: Option<String>,
         ask: Ask,
     ) -> Self {
-        let request = Box::new(Request { id, name: name.to_owned(), input, ask });
-        Self { stage: Stage::Built(shared, request), value: PhantomData }
+        let request = Box::new(Request {
+            id,
+            name: name.to_owned(),
+            input,
+            ask,
+        });
+        Self {
+            stage: Stage::Built(shared, request),
+            value: PhantomData,
+        }
     }
 
     pub(crate) fn refused(error: Error) -> Self {
-        Self { stage: Stage::Refused(error), value: PhantomData }
+        Self {
+            stage: Stage::Refused(error),
+            value: PhantomData,
+        }
     }
 
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut Ask)) {
@@ -102,6 +113,8 @@ impl<T> Drop for Operation<T> {
 fn polled_elsewhere(name: &str) -> Error {
     Error::invalid(
         "SF-0206",
-        format!("\"{name}\" was awaited outside its workflow's own code, where its record would be lost"),
+        format!(
+            "\"{name}\" was awaited outside its workflow's own code, where its record would be lost"
+        ),
     )
 }

@@ -15,14 +15,32 @@ use crate::waits::Wait;
 impl Execution {
     /// Begins one request; true when its outcome was delivered at once.
     pub(super) async fn begin(&mut self, request: Request) -> Step<bool> {
-        let Request { id, name, input, ask } = request;
+        if self.draining && leaves(&request.ask) {
+            // Asked for again when the run is claimed elsewhere.
+            return Ok(false);
+        }
+        let Request {
+            id,
+            name,
+            input,
+            ask,
+        } = request;
         let kind = ask.kind();
         match ask {
-            Ask::Call { verb, body, options } => {
+            Ask::Call {
+                verb,
+                body,
+                options,
+            } => {
                 let call = self.call(name, kind, input, body, options);
                 self.begin_call(id, verb, call).await?;
             }
-            Ask::Effect { class, key: _, body, options } => {
+            Ask::Effect {
+                class,
+                key: _,
+                body,
+                options,
+            } => {
                 let call = self.call(name, kind, input, body, options);
                 return self.begin_effect(id, class, call).await;
             }
@@ -45,9 +63,14 @@ impl Execution {
                 self.deliver_with(id, &name, kind, With::Append { stream, item });
                 return Ok(true);
             }
-            Ask::Send { to, signal, payload } => {
+            Ask::Send {
+                to,
+                signal,
+                payload,
+            } => {
                 let sent = self.signal(id, to, signal, payload);
-                self.commit_with(id, &name, kind, With::Send(sent), "null".to_owned()).await?;
+                self.commit_with(id, &name, kind, With::Send(sent), "null".to_owned())
+                    .await?;
                 return Ok(true);
             }
             Ask::Spawn(child) => {
@@ -55,7 +78,8 @@ impl Execution {
                 self.spawned.insert(run_id.clone());
                 let value = serde_json::Value::from(run_id.as_str()).to_string();
                 let start = Box::new(self.child(child));
-                self.commit_with(id, &name, kind, With::Spawn(start), value).await?;
+                self.commit_with(id, &name, kind, With::Spawn(start), value)
+                    .await?;
                 self.hub.ready.ring();
                 return Ok(true);
             }
@@ -74,6 +98,7 @@ impl Execution {
         Call {
             name,
             kind,
+            once: false,
             input,
             body: Arc::new(body),
             options,
@@ -91,7 +116,14 @@ impl Execution {
             call.started_at = known.started_at;
             let (name, attempt, until) = (call.name.clone(), call.attempt, known.next_at);
             self.calls.insert(id, call);
-            self.waits.insert(id, Wait::Retry { name, attempt, until });
+            self.waits.insert(
+                id,
+                Wait::Retry {
+                    name,
+                    attempt,
+                    until,
+                },
+            );
             return Ok(());
         }
         if verb == Verb::Step {
@@ -103,6 +135,9 @@ impl Execution {
 
     /// Attempts whose time has come.
     pub(super) async fn begin_due_retries(&mut self) -> Step {
+        if self.draining {
+            return Ok(());
+        }
         let now = self.hub.now();
         let due: Vec<u64> = self
             .waits
@@ -123,14 +158,16 @@ impl Execution {
 
     /// An effect is recorded as begun before it is performed. Found begun, its class decides.
     async fn begin_effect(&mut self, id: u64, class: EffectClass, mut call: Call) -> Step<bool> {
+        call.once = class == EffectClass::AtMostOnce;
         if let Some(known) = self.driver.unfinished(id) {
             if known.state == RecordState::Retrying {
                 self.begin_call(id, Verb::Step, call).await?;
                 return Ok(false);
             }
             call.recorded = true;
+            call.attempt = known.attempt;
             call.started_at = known.started_at;
-            if class == EffectClass::AtMostOnce {
+            if call.once {
                 self.calls.insert(id, call);
                 let unknown = Error::new(
                     ErrorClass::Application,
@@ -141,12 +178,15 @@ impl Execution {
                 return Ok(self.attempt_ended(crate::call::Ended { id, outcome }));
             }
         } else {
-            let mut begun =
-                Record::done(id, 0, &call.name, call.kind, Ok("null".to_owned()));
+            let mut begun = Record::done(id, 0, &call.name, call.kind, Ok("null".to_owned()));
             begun.state = RecordState::Executing;
             begun.input.clone_from(&call.input);
             begun.started_at = call.started_at;
-            self.pending.push(Entry { record: begun, replaces: false, with: None });
+            self.pending.push(Entry {
+                record: begun,
+                replaces: false,
+                with: None,
+            });
             call.recorded = true;
         }
         self.before_leaving().await?;
@@ -154,14 +194,10 @@ impl Execution {
         Ok(false)
     }
 
-    /// What must be true before something leaves the process: every record is durable, and the lease
-    /// is still ours for a while.
+    /// What must be true before something leaves the process: every record is durable, and the
+    /// lease is still ours for a while.
     async fn before_leaving(&mut self) -> Step {
         self.flush().await?;
-        if self.draining {
-            // Comes back when another worker claims the run.
-            return self.release().await;
-        }
         if !self.lease_lasts() {
             return Err(Exit::Stopped);
         }
@@ -192,13 +228,32 @@ impl Execution {
     ) -> Step<bool> {
         self.before_leaving().await?;
         let now = self.hub.now();
-        // The delivery number is needed before the outcome is known: nothing else is delivered between.
-        let mut record = Record::done(id, self.driver.next_seq(), name, Kind::Transaction, Ok("null".into()));
+        // The delivery number is needed before the outcome is known: nothing else is delivered
+        // between.
+        let mut record = Record::done(
+            id,
+            self.driver.next_seq(),
+            name,
+            Kind::Transaction,
+            Ok("null".into()),
+        );
         (record.started_at, record.completed_at) = (now, now);
-        let entries = vec![Entry { record, replaces: false, with: None }];
-        let records = op::Record { lease: self.lease.clone(), entries, now };
-        let (written, outcome) =
-            self.hub.store.transact(records, work).await.map_err(super::stopped)?;
+        let entries = vec![Entry {
+            record,
+            replaces: false,
+            with: None,
+        }];
+        let records = op::Record {
+            lease: self.lease.clone(),
+            entries,
+            now,
+        };
+        let (written, outcome) = self
+            .hub
+            .store
+            .transact(records, work)
+            .await
+            .map_err(super::stopped)?;
         match written {
             op::Written::Done => {
                 self.driver.deliver(id, outcome, now);
@@ -234,7 +289,11 @@ impl Execution {
             }
             With::Consume(_) | With::Publish { .. } | With::Append { .. } => None,
         };
-        let mut entry = Entry { record, replaces: false, with: Some(with) };
+        let mut entry = Entry {
+            record,
+            replaces: false,
+            with: Some(with),
+        };
         if let Some(refusal) = self.record(vec![entry.clone()]).await? {
             entry.with = None;
             entry.record.outcome = Err(Error::new(ErrorClass::Conflict, "SF-0303", refusal));
@@ -252,7 +311,8 @@ impl Execution {
             workspace: self.hub.workspace.clone(),
             run_id: to,
             name,
-            // Derived from the sender's step, so that it is sent once; hashed, because ids may be long.
+            // Derived from the sender's step, so that it is sent once; hashed, because ids may be
+            // long.
             signal_id: steadfast_core::json::fingerprint(&format!(
                 "{}\n{}\n{id}",
                 self.run.run_id, self.run.generation
@@ -276,16 +336,31 @@ impl Execution {
             dedupe_id: String::new(),
             app_version: self.run.app_version.clone(),
             max_attempts: i64::from(
-                registered.map_or(steadfast_core::limits::RECOVERY_ATTEMPTS, |r| r.max_attempts),
+                registered.map_or(steadfast_core::limits::RECOVERY_ATTEMPTS, |r| {
+                    r.max_attempts
+                }),
             ),
             ready_at: now,
             timeout: None,
-            deadline_at: if child.detached { None } else { self.run.deadline_at },
+            deadline_at: if child.detached {
+                None
+            } else {
+                self.run.deadline_at
+            },
             parent: self.run.run_id.clone(),
             detached: child.detached,
             seed: i64::from_be_bytes(self.hub.env.random().to_be_bytes()),
             claim: None,
             now,
         }
+    }
+}
+
+/// Whether carrying it out leaves the process, and so has to wait for another worker while draining.
+fn leaves(ask: &Ask) -> bool {
+    match ask {
+        Ask::Call { .. } | Ask::Effect { .. } | Ask::Transaction(_) => true,
+        Ask::Sleep { .. } | Ask::Signal { .. } | Ask::Join { .. } => false,
+        Ask::Send { .. } | Ask::Publish { .. } | Ask::Append { .. } | Ask::Spawn(_) => false,
     }
 }

@@ -29,7 +29,11 @@ impl Execution {
     /// Writes entries in one commit; gives the reason if they were refused.
     pub(super) async fn record(&mut self, entries: Vec<Entry>) -> Step<Option<String>> {
         self.hub.env.crash_point("record.before");
-        let record = op::Record { lease: self.lease.clone(), entries, now: self.hub.now() };
+        let record = op::Record {
+            lease: self.lease.clone(),
+            entries,
+            now: self.hub.now(),
+        };
         let written = self.hub.store.ask(record).await.map_err(stopped)?;
         self.hub.env.crash_point("record.after");
         match written {
@@ -56,8 +60,13 @@ impl Execution {
         if written != Written::Done {
             return Exit::Stopped;
         }
-        let status = if outcome.is_ok() { RunStatus::Success } else { RunStatus::Error };
-        self.hub.ended(&self.run.run_id, &RunEnd { status, outcome });
+        let status = if outcome.is_ok() {
+            RunStatus::Success
+        } else {
+            RunStatus::Error
+        };
+        self.hub
+            .ended(&self.run.run_id, &RunEnd { status, outcome });
         if !self.run.parent.is_empty() {
             self.hub.arrived(&self.run.parent);
         }
@@ -96,7 +105,10 @@ impl Execution {
     /// Gives the run back, its records durable, for another worker to go on with.
     pub(super) async fn release(&mut self) -> Step {
         self.flush().await?;
-        let release = op::Release { lease: self.lease.clone(), now: self.hub.now() };
+        let release = op::Release {
+            lease: self.lease.clone(),
+            now: self.hub.now(),
+        };
         self.hub.store.ask(release).await.map_err(stopped)?;
         Err(Exit::Parked)
     }
@@ -105,11 +117,12 @@ impl Execution {
     pub(super) async fn renew(&mut self, input: String) -> Step {
         // What the old history did to others (sends, spawns, consumed signals) must not be lost.
         self.flush().await?;
+        let now = self.hub.now();
         let renew = op::ContinueAsNew {
             lease: self.lease.clone(),
             input: input.clone(),
             generation: self.run.generation,
-            now: self.hub.now(),
+            now,
         };
         match self.hub.store.ask(renew).await.map_err(stopped)? {
             Written::Done => {}
@@ -124,6 +137,8 @@ impl Execution {
         self.waits.clear();
         self.run.input = input;
         self.run.generation += 1;
+        // The logical clock begins anew too: a first sleep counts from here.
+        self.run.started_at = Some(now);
         let code = driver(&self.hub, &self.registry, &self.run, Vec::new());
         self.driver = code.ok_or(Exit::Stopped)?;
         Ok(())

@@ -1,7 +1,7 @@
 //! What a run's owner writes: records, the end, a suspension. Every write is fenced.
 //!
-//! Invariants: the fence is checked under the run's row lock, which is kept until commit, so a claim
-//! by somebody else is either seen or waits; a done record is never changed.
+//! Invariants: the fence is checked under the run's row lock, which is kept until commit, so a
+//! claim by somebody else is either seen or waits; a done record is never changed.
 
 use steadfast_core::driver::{Outcome, Record as StepRecord, RecordState};
 use steadfast_core::{RunEvent, RunStatus};
@@ -203,8 +203,8 @@ async fn put(tx: &mut impl Tx, lease: &Lease, entry: &Entry) -> Result<bool, Err
         return Err(Error::Refused(format!("step {} is not there to be settled", record.id)));
     };
     if row.int()? == lease.epoch && row.text()? == record.name {
-        // MySQL counts changed rows, not matched ones: an unfinished record that was settled to what
-        // it already was has been settled all the same.
+        // MySQL counts changed rows, not matched ones: an unfinished record that was settled to
+        // what it already was has been settled all the same.
         return Ok(entry.replaces && row.text()? != RecordState::Done.as_str());
     }
     Err(Error::Refused(format!("step {} of run {} is recorded already", record.id, lease.run_id)))

@@ -1,7 +1,7 @@
 //! Steering from outside: cancel, resume, fork, purge.
 //!
-//! Invariants: a cancel is decided by the commit order, and a loser is told so; a fork never touches
-//! its source; a purge removes only runs that are over.
+//! Invariants: a cancel is decided by the commit order, and a loser is told so; a fork never
+//! touches its source; a purge removes only runs that are over.
 
 use steadfast_core::{Error as Failure, RunEvent, RunStatus, Timestamp, Transition, limits};
 

@@ -1,10 +1,9 @@
 //! A MySQL or MariaDB connection: its settings and the gate over it.
 //!
-//! Invariants: texts travel as bytes, because keys are `VARBINARY`; counts are of changed rows (the
-//! driver's `client_found_rows` stays off), which is what tells an insert from a row that was there;
-//! a connection whose fault was its own is not used again.
+//! Invariants: texts travel as bytes, because keys are `VARBINARY`; counts are of changed rows
+//! (the driver's `client_found_rows` stays off), which is what tells an insert from a row that was
+//! there; a connection whose fault was its own is not used again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
@@ -15,9 +14,9 @@ use crate::apply;
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::gate::{Params, Row, Tx, Value};
-use crate::op::{Op, Reply};
+use crate::op::Op;
 use crate::open::redacted;
-use crate::session::{Begin, Connect, Fault, Session};
+use crate::session::{Applied, Begin, Connect, Fault, Session};
 use crate::statement;
 
 /// What every session is set to. Backslashes must escape in texts (`NO_BACKSLASH_ESCAPES` off), as
@@ -26,7 +25,8 @@ const SETTINGS: &[&str] = &[
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO'",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SET NAMES utf8mb4",
-    "SET SESSION time_zone = '+00:00', SESSION innodb_lock_wait_timeout = 10, SESSION autocommit = 1",
+    "SET SESSION time_zone = '+00:00', SESSION autocommit = 1",
+    "SET SESSION innodb_lock_wait_timeout = 2",
 ];
 /// Prepared statements a connection keeps.
 const STATEMENTS: usize = 256;
@@ -51,7 +51,9 @@ impl Connector {
         };
         let opts = Opts::from_url(&plain).map_err(|e| bad(e.to_string()))?;
         if opts.db_name().is_none_or(str::is_empty) {
-            return Err(bad("it names no database, as in mysql://user@host/database".to_owned()));
+            return Err(bad(
+                "it names no database, as in mysql://user@host/database".to_owned(),
+            ));
         }
         let place = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
         let opts = OptsBuilder::from_opts(opts)
@@ -60,7 +62,11 @@ impl Connector {
             .client_found_rows(false)
             // A socket would silently stand in for the host that was asked for.
             .prefer_socket(false);
-        Ok(Self { opts: opts.into(), url: shown, place })
+        Ok(Self {
+            opts: opts.into(),
+            url: shown,
+            place,
+        })
     }
 
     fn why(&self, error: &mysql_async::Error) -> Error {
@@ -69,9 +75,10 @@ impl Connector {
             Fault::Final if fault::is_login(error) => {
                 Error::Refused(format!("the login was refused for {}: {text}", self.url))
             }
-            Fault::Final => {
-                Error::Refused(format!("the database cannot be used for {}: {text}", self.url))
-            }
+            Fault::Final => Error::Refused(format!(
+                "the database cannot be used for {}: {text}",
+                self.url
+            )),
             Fault::Contended | Fault::Down => {
                 Error::Transient(format!("no connection to MySQL at {}: {text}", self.place))
             }
@@ -85,21 +92,30 @@ impl Connect for Connector {
     async fn connect(&self) -> Result<MySession, Error> {
         let silent = |_| {
             let place = &self.place;
-            Error::Transient(format!("no connection to MySQL at {place}: no answer in {CONNECT:?}"))
+            Error::Transient(format!(
+                "no connection to MySQL at {place}: no answer in {CONNECT:?}"
+            ))
         };
         let made = tokio::time::timeout(CONNECT, Conn::new(self.opts.clone())).await;
         let mut conn = made.map_err(silent)?.map_err(|error| self.why(&error))?;
         for sql in SETTINGS {
-            conn.query_drop(*sql).await.map_err(|error| self.why(&error))?;
+            conn.query_drop(*sql)
+                .await
+                .map_err(|error| self.why(&error))?;
         }
-        Ok(MySession { conn, writes: 0, is_down: false })
+        Ok(MySession {
+            conn,
+            wrote: false,
+            is_down: false,
+        })
     }
 }
 
 /// One connection and what is known of it.
 pub(super) struct MySession {
     pub(super) conn: Conn,
-    writes: u64,
+    /// Whether the current operation has run a statement that writes.
+    wrote: bool,
     is_down: bool,
 }
 
@@ -125,14 +141,20 @@ impl Session for MySession {
     async fn begin(&mut self, kind: Begin) -> Result<(), Error> {
         self.batch(match kind {
             Begin::Read => "START TRANSACTION READ ONLY",
-            // Deadlocks are found at once here, so a crowd may wait as long as anybody.
+            // Deadlocks are found at once here; waits for others' long transactions are short for
+            // all.
             Begin::Alone | Begin::Crowd => "START TRANSACTION",
         })
         .await
     }
 
-    async fn apply(&mut self, op: &Op) -> Result<Reply, Error> {
-        apply::apply(self, op).await
+    async fn apply(&mut self, op: &Op) -> Result<Applied, Error> {
+        self.wrote = false;
+        let reply = apply::apply(self, op).await?;
+        Ok(Applied {
+            reply,
+            wrote: self.wrote,
+        })
     }
 
     async fn run(&mut self, sql: &'static str) -> Result<(), Error> {
@@ -146,10 +168,6 @@ impl Session for MySession {
         read.ok_or_else(|| Error::Incompatible("the server does not tell its time".to_owned()))
     }
 
-    fn writes(&self) -> u64 {
-        self.writes
-    }
-
     fn is_usable(&self) -> bool {
         !self.is_down && !self.conn.is_disconnected()
     }
@@ -161,7 +179,7 @@ impl Session for MySession {
 
 impl Tx for MySession {
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
-        self.writes += 1;
+        self.wrote = true;
         let done = execute(&mut self.conn, name, params).await;
         done.map_err(|e| self.sorted(&e))
     }
@@ -173,7 +191,11 @@ impl Tx for MySession {
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
         let found = query(&mut self.conn, name, conditions, params).await;
-        found.map_err(|e| self.sorted(&e))?.into_iter().map(row).collect()
+        found
+            .map_err(|e| self.sorted(&e))?
+            .into_iter()
+            .map(row)
+            .collect()
     }
 }
 
@@ -191,7 +213,9 @@ impl<Q: Queryable> Tx for Guest<'_, Q> {
         conditions: &str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
-        let found = query(self.0, name, conditions, params).await.map_err(sorted)?;
+        let found = query(self.0, name, conditions, params)
+            .await
+            .map_err(sorted)?;
         found.into_iter().map(row).collect()
     }
 }
@@ -207,7 +231,9 @@ async fn execute(
     params: Params<'_>,
 ) -> Result<u64, mysql_async::Error> {
     let rendered = statement::render(Dialect::Mysql, name, "", params);
-    let done = on.exec_iter(rendered.sql.as_str(), bound(rendered.bind(params))).await?;
+    let done = on
+        .exec_iter(rendered.sql.as_str(), bound(rendered.bind(params)))
+        .await?;
     let changed = done.affected_rows();
     done.drop_result().await?;
     Ok(changed)
@@ -220,7 +246,8 @@ async fn query(
     params: Params<'_>,
 ) -> Result<Vec<mysql_async::Row>, mysql_async::Error> {
     let rendered = statement::render(Dialect::Mysql, name, conditions, params);
-    on.exec(rendered.sql.as_str(), bound(rendered.bind(params))).await
+    on.exec(rendered.sql.as_str(), bound(rendered.bind(params)))
+        .await
 }
 
 fn bound(values: Vec<Value>) -> Bound {
@@ -234,7 +261,12 @@ fn bound(values: Vec<Value>) -> Bound {
 }
 
 fn row(row: mysql_async::Row) -> Result<Row, Error> {
-    Ok(Row::new(row.unwrap().into_iter().map(value).collect::<Result<_, _>>()?))
+    Ok(Row::new(
+        row.unwrap()
+            .into_iter()
+            .map(value)
+            .collect::<Result<_, _>>()?,
+    ))
 }
 
 fn value(value: mysql_async::Value) -> Result<Value, Error> {
@@ -243,17 +275,14 @@ fn value(value: mysql_async::Value) -> Result<Value, Error> {
     match value {
         Theirs::NULL => Ok(Value::Text(None)),
         Theirs::Int(v) => Ok(Value::from(v)),
-        Theirs::UInt(v) => {
-            i64::try_from(v).map(Value::from).map_err(|_| wrong("a number beyond 63 bits"))
-        }
-        Theirs::Bytes(bytes) => {
-            String::from_utf8(bytes).map(Value::from).map_err(|_| wrong("text that is not UTF-8"))
-        }
+        Theirs::UInt(v) => i64::try_from(v)
+            .map(Value::from)
+            .map_err(|_| wrong("a number beyond 63 bits")),
+        Theirs::Bytes(bytes) => String::from_utf8(bytes)
+            .map(Value::from)
+            .map_err(|_| wrong("text that is not UTF-8")),
         Theirs::Float(_) | Theirs::Double(_) | Theirs::Date(..) | Theirs::Time(..) => {
             Err(wrong("a type this program never writes"))
         }
     }
 }
-
-/// A connector that several tasks share.
-pub(super) type Shared = Arc<crate::session::Pool<Connector>>;

@@ -9,7 +9,8 @@ pub(super) fn of_number(number: u16) -> Fault {
     match number {
         // Deadlock, lock wait timeout, record changed since it was read.
         1213 | 1205 | 1020 => Fault::Contended,
-        // Too many connections (of this user), out of memory or disk, aborted, shutting down, killed.
+        // Too many connections (of this user), out of memory or disk, aborted, shutting down,
+        // killed.
         1040 | 1203 | 1226 | 1021 | 1037 | 1038 | 1041 | 1114 | 1152 | 1053 | 1927 => Fault::Down,
         1077..=1080 | 1158..=1161 | 1184 => Fault::Down,
         // A statement that was killed, or ran out of the time the server allows.
@@ -33,7 +34,10 @@ pub(super) fn of(error: &Error) -> Fault {
             | DriverError::PoolDisconnected
             | DriverError::UnexpectedPacket { .. },
         ) => Fault::Down,
-        Error::Io(IoError::Tls(_)) | Error::Driver(_) | Error::Other(_) | Error::Url(_) => Fault::Final,
+        // Without the TLS feature there is no other kind of I/O error.
+        #[cfg(feature = "mysql-tls")]
+        Error::Io(IoError::Tls(_)) => Fault::Final,
+        Error::Driver(_) | Error::Other(_) | Error::Url(_) => Fault::Final,
     }
 }
 
@@ -65,7 +69,9 @@ mod tests {
     /// R83
     #[test]
     fn r083_lost_busy_and_read_only_servers_are_retryable() {
-        let numbers = [2006, 2013, 1053, 1077, 1078, 1079, 1080, 1040, 1290, 1792, 1836, 1114, 1927];
+        let numbers = [
+            2006, 2013, 1053, 1077, 1078, 1079, 1080, 1040, 1290, 1792, 1836, 1114, 1927,
+        ];
         for number in numbers {
             assert_eq!(of_number(number), Fault::Down, "{number}");
         }
@@ -82,9 +88,16 @@ mod tests {
             ErrorKind::UnexpectedEof,
         ];
         for kind in kinds {
-            assert_eq!(of(&Error::from(std::io::Error::from(kind))), Fault::Down, "{kind}");
+            assert_eq!(
+                of(&Error::from(std::io::Error::from(kind))),
+                Fault::Down,
+                "{kind}"
+            );
         }
-        assert_eq!(of(&Error::Driver(DriverError::ConnectionClosed)), Fault::Down);
+        assert_eq!(
+            of(&Error::Driver(DriverError::ConnectionClosed)),
+            Fault::Down
+        );
     }
 
     /// R83
@@ -93,6 +106,9 @@ mod tests {
         for number in [1062, 1048, 1406, 1452, 4025, 3819, 1045, 1049, 1064, 1146] {
             assert_eq!(of_number(number), Fault::Final, "{number}");
         }
-        assert_eq!(of(&Error::Driver(DriverError::PacketTooLarge)), Fault::Final);
+        assert_eq!(
+            of(&Error::Driver(DriverError::PacketTooLarge)),
+            Fault::Final
+        );
     }
 }

@@ -58,7 +58,7 @@ pub struct RunRow {
     pub created_at: Timestamp,
     /// When its row last changed.
     pub updated_at: Timestamp,
-    /// When it was first claimed.
+    /// When it was first claimed, or last continued as new: where its logical clock begins.
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
@@ -147,7 +147,8 @@ pub enum Started {
 /// Starts a run after a quiet time; each call before that replaces the input and waits anew.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Debounce {
-    /// The run to start; its `dedupe_id` is the debounce key and `ready_at` the end of the quiet time.
+    /// The run to start; its `dedupe_id` is the debounce key and `ready_at` the end of the quiet
+    /// time.
     pub start: Start,
     /// However often it is called, it starts this long after the first call at the latest.
     pub max_wait: Option<Duration>,
@@ -181,8 +182,8 @@ pub struct Dequeue {
     pub app_version: String,
     /// Most runs to take.
     pub limit: usize,
-    /// Runs of this queue the worker has already, by partition (one entry with an empty key when the
-    /// queue is not partitioned): its own limit counts them.
+    /// Runs of this queue the worker has already, by partition (one entry with an empty key when
+    /// the queue is not partitioned): its own limit counts them.
     pub worker_has: Vec<(String, i64)>,
     /// Partitions up to this one were served last: begin after it.
     pub after_partition: String,

@@ -26,7 +26,10 @@ pub(super) struct Bell {
 
 impl Bell {
     pub(super) fn new() -> Self {
-        Self { pulled: Notify::new(), rung: Notify::new() }
+        Self {
+            pulled: Notify::new(),
+            rung: Notify::new(),
+        }
     }
 
     /// Asks for a notification to be sent soon.
@@ -64,7 +67,10 @@ async fn attend(
     let listen = async {
         // The text is ours: letters and digits only. A hint need not wait for the disk.
         let sql = format!("SET synchronous_commit = off; LISTEN {channel}");
-        client.batch_execute(&sql).await.map_err(super::connection::sorted)?;
+        client
+            .batch_execute(&sql)
+            .await
+            .map_err(super::connection::sorted)?;
         *backoff = Backoff::new();
         bell.rung.notify_waiters();
         send(&client, bell, channel).await
@@ -89,7 +95,10 @@ async fn send(client: &Client, bell: &Bell, channel: &str) -> Result<(), Error> 
     let sql = format!("NOTIFY {channel}");
     loop {
         bell.pulled.notified().await;
-        client.batch_execute(&sql).await.map_err(super::connection::sorted)?;
+        client
+            .batch_execute(&sql)
+            .await
+            .map_err(super::connection::sorted)?;
         tokio::time::sleep(APART).await;
     }
 }

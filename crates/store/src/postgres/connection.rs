@@ -4,24 +4,27 @@
 //! prepared once per connection; a connection whose fault was its own is not used again.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
+use futures::FutureExt;
+use futures::future::try_join_all;
+use tokio_postgres::config::{Host as Address, SslMode};
 use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
 use tokio_postgres::{Client, Config, GenericClient, NoTls, Socket, Statement};
 
 use super::bell::Bell;
-use super::fault;
+use super::{fault, pipeline};
 use crate::apply;
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::gate::{Params, Row, Tx, Value};
 use crate::migrate::{self, LOCK, VERSION, VERSION_TABLE};
-use crate::op::{Op, Reply};
+use crate::op::Op;
 use crate::open::redacted;
-use crate::session::{Begin, Connect, Fault, Session};
+use crate::session::{Applied, Begin, Connect, Fault, Session};
 use crate::statement;
 
 /// What every session is set to. Escapes in texts are ours to decide, so the old reading is off.
@@ -48,7 +51,10 @@ impl Connector {
     pub(super) fn new(url: &str, bell: Arc<Bell>) -> Result<Self, Error> {
         let shown = redacted(url);
         let mut config: Config = url.parse().map_err(|e: tokio_postgres::Error| {
-            Error::Refused(format!("\"{shown}\" is not a Postgres URL: {}", fault::text(&e)))
+            Error::Refused(format!(
+                "\"{shown}\" is not a Postgres URL: {}",
+                fault::text(&e)
+            ))
         })?;
         if config.get_ssl_mode() == SslMode::Require {
             return Err(Error::Refused(format!(
@@ -67,18 +73,29 @@ impl Connector {
         config.keepalives_retries(3);
         config.tcp_user_timeout(Duration::from_secs(30));
         let place = place(&config);
-        Ok(Self { config, url: shown, place, bell })
+        Ok(Self {
+            config,
+            url: shown,
+            place,
+            bell,
+        })
     }
 
     /// Connects with a driver of its own for the connection's messages.
     pub(super) async fn connect_raw(&self) -> Result<(Client, Messages), Error> {
-        self.config.connect(NoTls).await.map_err(|error| self.why(&error))
+        self.config
+            .connect(NoTls)
+            .await
+            .map_err(|error| self.why(&error))
     }
 
     fn why(&self, error: &tokio_postgres::Error) -> Error {
         let text = fault::text(error);
         if !fault::is_final_at_open(error) {
-            return Error::Transient(format!("no connection to Postgres at {}: {text}", self.place));
+            return Error::Transient(format!(
+                "no connection to Postgres at {}: {text}",
+                self.place
+            ));
         }
         let what = match error.code() {
             Some(state) if fault::is_login(state) => "the login was refused",
@@ -92,10 +109,14 @@ impl Connector {
 fn place(config: &Config) -> String {
     let ports = config.get_ports();
     let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
-    let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| match host {
-        Host::Tcp(name) => format!("{name}:{}", port(at)),
-        Host::Unix(path) => format!("{}:{}", path.display(), port(at)),
-    });
+    let hosts = config
+        .get_hosts()
+        .iter()
+        .enumerate()
+        .map(|(at, host)| match host {
+            Address::Tcp(name) => format!("{name}:{}", port(at)),
+            Address::Unix(path) => format!("{}:{}", path.display(), port(at)),
+        });
     hosts.collect::<Vec<_>>().join(", ")
 }
 
@@ -106,8 +127,11 @@ impl Connect for Connector {
         let (client, connection) = self.connect_raw().await?;
         // It ends with the client, or with the connection's own end, which the client then reports.
         tokio::spawn(connection);
-        client.batch_execute(SETTINGS).await.map_err(|error| self.why(&error))?;
-        Ok(PgSession { client, statements: HashMap::new(), writes: 0, is_down: false })
+        client
+            .batch_execute(SETTINGS)
+            .await
+            .map_err(|error| self.why(&error))?;
+        Ok(PgSession::new(client))
     }
 
     fn announce(&self) {
@@ -119,48 +143,94 @@ impl Connect for Connector {
 pub(super) struct PgSession {
     pub(super) client: Client,
     /// By the address of the statement's text, which lives as long as the process.
-    statements: HashMap<usize, Statement>,
-    writes: u64,
-    is_down: bool,
+    statements: Mutex<HashMap<usize, Statement>>,
+    is_down: AtomicBool,
 }
 
 impl PgSession {
-    fn sorted(&mut self, error: &tokio_postgres::Error) -> Error {
+    fn new(client: Client) -> Self {
+        Self {
+            client,
+            statements: Mutex::default(),
+            is_down: AtomicBool::new(false),
+        }
+    }
+
+    fn sorted(&self, error: &tokio_postgres::Error) -> Error {
         let fault = fault::of(error);
-        self.is_down |= fault == Fault::Down;
+        if fault == Fault::Down {
+            self.is_down.store(true, Ordering::Relaxed);
+        }
         fault.error(fault::text(error))
     }
 
-    async fn prepared(&mut self, sql: &'static str) -> Result<Statement, Error> {
+    fn known(&self) -> MutexGuard<'_, HashMap<usize, Statement>> {
+        self.statements.lock().expect("invariant: not poisoned")
+    }
+
+    async fn prepared(&self, sql: &'static str) -> Result<Statement, Error> {
         let key = sql.as_ptr() as usize;
-        if let Some(known) = self.statements.get(&key) {
+        if let Some(known) = self.known().get(&key) {
             return Ok(known.clone());
         }
-        let made = self.client.prepare(sql).await.map_err(|e| self.sorted(&e))?;
-        if self.statements.len() >= STATEMENTS {
-            self.statements.clear();
+        let made = self
+            .client
+            .prepare(sql)
+            .await
+            .map_err(|e| self.sorted(&e))?;
+        let mut known = self.known();
+        if known.len() >= STATEMENTS {
+            known.clear();
         }
-        self.statements.insert(key, made.clone());
+        known.insert(key, made.clone());
         Ok(made)
     }
 
-    async fn batch(&mut self, sql: &str) -> Result<(), Error> {
-        self.client.batch_execute(sql).await.map_err(|e| self.sorted(&e))
+    async fn batch(&self, sql: &str) -> Result<(), Error> {
+        self.client
+            .batch_execute(sql)
+            .await
+            .map_err(|e| self.sorted(&e))
     }
 
-    async fn number(&mut self, sql: &str) -> Result<i64, Error> {
-        let row = self.client.query_one(sql, &[]).await.map_err(|e| self.sorted(&e))?;
+    async fn number(&self, sql: &str) -> Result<i64, Error> {
+        let row = self
+            .client
+            .query_one(sql, &[])
+            .await
+            .map_err(|e| self.sorted(&e))?;
         row.try_get(0).map_err(|e| self.sorted(&e))
     }
 
     /// The channel of this database's schema.
-    pub(super) async fn channel(&mut self) -> Result<String, Error> {
+    pub(super) async fn channel(&self) -> Result<String, Error> {
         let sql = "SELECT current_database()::text || '.' || COALESCE(current_schema()::text, '')";
-        let row = self.client.query_one(sql, &[]).await.map_err(|e| self.sorted(&e))?;
+        let row = self
+            .client
+            .query_one(sql, &[])
+            .await
+            .map_err(|e| self.sorted(&e))?;
         let name: String = row.try_get(0).map_err(|e| self.sorted(&e))?;
         let digest = steadfast_core::json::fingerprint(&name);
-        let short: String = digest.chars().filter(char::is_ascii_alphanumeric).take(32).collect();
+        let short: String = digest
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .take(32)
+            .collect();
         Ok(format!("steadfast_{short}"))
+    }
+
+    /// Carries out an operation; several may be under way on one session.
+    async fn applied(&self, op: &Op) -> Result<Applied, Error> {
+        let mut host = Host {
+            session: self,
+            wrote: false,
+        };
+        let reply = apply::apply(&mut host, op).await?;
+        Ok(Applied {
+            reply,
+            wrote: host.wrote,
+        })
     }
 }
 
@@ -168,16 +238,28 @@ impl Session for PgSession {
     async fn begin(&mut self, kind: Begin) -> Result<(), Error> {
         self.batch(match kind {
             Begin::Read => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-            Begin::Alone => "BEGIN",
-            // Whoever waits in a crowd keeps the others' rows locked meanwhile. It is cheaper to take
-            // the crowd apart than to wait until the server looks for deadlocks, a second later.
-            Begin::Crowd => "BEGIN; SET LOCAL lock_timeout = '100ms'",
+            // Deadlocks are looked for only after a second; not to wait that long for a lock gets
+            // around them sooner. Whoever waits in a crowd keeps the others' rows locked meanwhile,
+            // so the crowd is rather taken apart.
+            Begin::Alone => "BEGIN; SET LOCAL lock_timeout = '300ms'",
+            Begin::Crowd => "BEGIN; SET LOCAL lock_timeout = '50ms'",
         })
         .await
     }
 
-    async fn apply(&mut self, op: &Op) -> Result<Reply, Error> {
-        apply::apply(self, op).await
+    async fn apply(&mut self, op: &Op) -> Result<Applied, Error> {
+        self.applied(op).await
+    }
+
+    /// Operations that cannot meet share round trips: the driver sends what is ready without
+    /// waiting for earlier answers, and the server works it off in that order.
+    async fn apply_all(&mut self, ops: &[&Op]) -> Result<Vec<Applied>, Error> {
+        let mut applied = Vec::with_capacity(ops.len());
+        for flight in pipeline::flights(ops) {
+            let flight = flight.iter().map(|op| self.applied(op).boxed());
+            applied.extend(try_join_all(flight).await?);
+        }
+        Ok(applied)
     }
 
     async fn run(&mut self, sql: &'static str) -> Result<(), Error> {
@@ -185,54 +267,77 @@ impl Session for PgSession {
     }
 
     async fn clock(&mut self) -> Result<i64, Error> {
-        self.number("SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::int8").await
-    }
-
-    fn writes(&self) -> u64 {
-        self.writes
+        self.number("SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::int8")
+            .await
     }
 
     fn is_usable(&self) -> bool {
-        !self.is_down && !self.client.is_closed()
+        !self.is_down.load(Ordering::Relaxed) && !self.client.is_closed()
     }
 
     fn give_up(&mut self) {
-        self.is_down = true;
+        self.is_down.store(true, Ordering::Relaxed);
     }
 }
 
 /// Brings the schema up to date in one transaction; other processes wait at its lock.
-pub(super) async fn migrate(session: &mut PgSession) -> Result<(), Error> {
+pub(super) async fn migrate(session: &PgSession) -> Result<(), Error> {
     session.batch("BEGIN; SET LOCAL lock_timeout = 0").await?;
     let migrated = migrate_inside(session).await;
-    session.batch(if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
+    session
+        .batch(if migrated.is_ok() {
+            "COMMIT"
+        } else {
+            "ROLLBACK"
+        })
+        .await?;
     migrated
 }
 
-async fn migrate_inside(session: &mut PgSession) -> Result<(), Error> {
-    session.batch(&format!("SELECT pg_advisory_xact_lock({LOCK})")).await?;
+async fn migrate_inside(session: &PgSession) -> Result<(), Error> {
     session
-        .batch(&format!("CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (version BIGINT NOT NULL)"))
+        .batch(&format!("SELECT pg_advisory_xact_lock({LOCK})"))
         .await?;
-    let from =
-        session.number(&format!("SELECT COALESCE(MAX(version), 0) FROM {VERSION_TABLE}")).await?;
+    session
+        .batch(&format!(
+            "CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (version BIGINT NOT NULL)"
+        ))
+        .await?;
+    let from = session
+        .number(&format!(
+            "SELECT COALESCE(MAX(version), 0) FROM {VERSION_TABLE}"
+        ))
+        .await?;
     for ddl in migrate::statements(Dialect::Postgres, from)? {
         session.batch(&ddl.sql).await?;
     }
     if from < VERSION {
-        session.batch(&format!("INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})")).await?;
+        session
+            .batch(&format!(
+                "INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})"
+            ))
+            .await?;
     }
     Ok(())
 }
 
-impl Tx for PgSession {
+/// The gate over our own session.
+struct Host<'a> {
+    session: &'a PgSession,
+    wrote: bool,
+}
+
+impl Tx for Host<'_> {
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
+        self.wrote = true;
         let rendered = statement::render(Dialect::Postgres, name, "", params);
-        let prepared = self.prepared(&rendered.sql).await?;
-        self.writes += 1;
-        let values = rendered.bind(params);
-        let done = self.client.execute_raw(&prepared, &values).await;
-        done.map_err(|e| self.sorted(&e))
+        let prepared = self.session.prepared(&rendered.sql).await?;
+        let done = self
+            .session
+            .client
+            .execute_raw(&prepared, &rendered.bind(params))
+            .await;
+        done.map_err(|e| self.session.sorted(&e))
     }
 
     async fn query_where(
@@ -242,15 +347,26 @@ impl Tx for PgSession {
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
         let rendered = statement::render(Dialect::Postgres, name, conditions, params);
-        let prepared = self.prepared(&rendered.sql).await?;
+        let prepared = self.session.prepared(&rendered.sql).await?;
         let values = rendered.bind(params);
-        let found = self.client.query(&prepared, &borrowed(&values)).await;
-        found.map_err(|e| self.sorted(&e))?.iter().map(row).collect()
+        let found = self
+            .session
+            .client
+            .query(&prepared, &borrowed(&values))
+            .await;
+        found
+            .map_err(|e| self.session.sorted(&e))?
+            .iter()
+            .map(row)
+            .collect()
     }
 }
 
 fn borrowed(values: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
-    values.iter().map(|value| value as &(dyn ToSql + Sync)).collect()
+    values
+        .iter()
+        .map(|value| value as &(dyn ToSql + Sync))
+        .collect()
 }
 
 /// The gate over somebody else's connection or transaction: nothing is prepared on it.
@@ -260,7 +376,10 @@ impl<C: GenericClient + Sync> Tx for Guest<'_, C> {
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
         let rendered = statement::render(Dialect::Postgres, name, "", params);
         let values = rendered.bind(params);
-        self.0.execute_typed(&rendered.sql, &typed(&values)).await.map_err(sorted)
+        self.0
+            .execute_typed(&rendered.sql, &typed(&values))
+            .await
+            .map_err(sorted)
     }
 
     async fn query_where(
@@ -278,7 +397,11 @@ impl<C: GenericClient + Sync> Tx for Guest<'_, C> {
 
 fn typed(values: &[Value]) -> Vec<(&(dyn ToSql + Sync), Type)> {
     fn with_type(value: &Value) -> (&(dyn ToSql + Sync), Type) {
-        let ty = if matches!(value, Value::Int(_)) { Type::INT8 } else { Type::TEXT };
+        let ty = if matches!(value, Value::Int(_)) {
+            Type::INT8
+        } else {
+            Type::TEXT
+        };
         (value, ty)
     }
     values.iter().map(with_type).collect()
@@ -294,13 +417,20 @@ fn row(row: &tokio_postgres::Row) -> Result<Row, Error> {
         let wrong = |e: tokio_postgres::Error| Error::Incompatible(fault::text(&e));
         match *column.type_() {
             Type::INT8 => row.try_get(at).map(Value::Int).map_err(wrong),
-            Type::INT4 => {
-                row.try_get(at).map(|v: Option<i32>| Value::Int(v.map(i64::from))).map_err(wrong)
-            }
+            Type::INT4 => row
+                .try_get(at)
+                .map(|v: Option<i32>| Value::Int(v.map(i64::from)))
+                .map_err(wrong),
             _ => row.try_get(at).map(Value::Text).map_err(wrong),
         }
     };
-    Ok(Row::new(row.columns().iter().enumerate().map(value).collect::<Result<_, _>>()?))
+    Ok(Row::new(
+        row.columns()
+            .iter()
+            .enumerate()
+            .map(value)
+            .collect::<Result<_, _>>()?,
+    ))
 }
 
 impl ToSql for Value {

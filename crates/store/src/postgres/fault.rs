@@ -13,10 +13,16 @@ pub(super) fn of_state(state: &str) -> Fault {
         "40001" | "40P01" | "55P03" => Fault::Contended,
         // Writes on a server that is read-only: after a failover the connection leads to a replica.
         "25006" => Fault::Down,
-        // The server ends sessions that sit in a transaction; ours did, so the network or we stalled.
+        // The server ends sessions that sit in a transaction; ours did, so the network or we
+        // stalled.
         "25P03" => Fault::Down,
         // Connection exceptions, insufficient resources, operator intervention.
-        _ if ["08", "53", "57"].iter().any(|class| state.starts_with(class)) => Fault::Down,
+        _ if ["08", "53", "57"]
+            .iter()
+            .any(|class| state.starts_with(class)) =>
+        {
+            Fault::Down
+        }
         _ => Fault::Final,
     }
 }
@@ -39,7 +45,10 @@ fn is_io(source: &(dyn std::error::Error + 'static)) -> bool {
 pub(super) fn text(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), error.source()) {
         (Some(db), _) => {
-            let detail = db.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
+            let detail = db
+                .detail()
+                .map(|detail| format!(": {detail}"))
+                .unwrap_or_default();
             format!("{}{detail} (SQLSTATE {})", db.message(), db.code().code())
         }
         (None, Some(source)) => format!("{error}: {source}"),
@@ -72,7 +81,9 @@ mod tests {
     /// R83
     #[test]
     fn r083_connection_resource_and_operator_classes_are_retryable() {
-        for state in ["08000", "08003", "08006", "53100", "53200", "53300", "57014", "57P01", "57P03"] {
+        for state in [
+            "08000", "08003", "08006", "53100", "53200", "53300", "57014", "57P01", "57P03",
+        ] {
             assert_eq!(of_state(state), Fault::Down, "{state}");
         }
         assert_eq!(of_state("25006"), Fault::Down);
@@ -89,7 +100,9 @@ mod tests {
     /// R83
     #[test]
     fn r083_everything_else_is_final() {
-        for state in ["23505", "23503", "23514", "22021", "25P02", "28P01", "3D000", "42P01", "XX000"] {
+        for state in [
+            "23505", "23503", "23514", "22021", "25P02", "28P01", "3D000", "42P01", "XX000",
+        ] {
             assert_eq!(of_state(state), Fault::Final, "{state}");
         }
     }

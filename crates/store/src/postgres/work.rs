@@ -1,20 +1,18 @@
 //! The caller's own SQL on Postgres: a step in one commit with its record, a start in the caller's
 //! commit.
 //!
-//! Invariants: work runs only under a good lease, and not again once its record is committed, even if
-//! the answer to that commit was lost; its failure takes back its writes and is recorded all the same.
-
-use std::sync::Arc;
+//! Invariants: those of `crate::work`; the work has a savepoint of its own. An error of the driver
+//! can be told from the work's own only if it is passed on as one, through [`failed`].
 
 use futures::future::BoxFuture;
 use steadfast_core::driver::Outcome;
 use tokio_postgres::{GenericClient, Transaction};
 
-use super::connection::{Connector, Guest, PgSession, sorted};
+use super::connection::{Guest, PgSession, sorted};
 use crate::apply::{self, Due};
 use crate::error::Error;
-use crate::op::{Op, Record, Reply, Start, Started, Written};
-use crate::session::{Pool, TRIES, brief_wait};
+use crate::op::{Record, Start, Started, Written};
+use crate::work::{self, Perform};
 
 type Body = dyn for<'a> Fn(&'a Transaction<'_>) -> BoxFuture<'a, Outcome> + Send + Sync;
 
@@ -24,9 +22,10 @@ pub struct Work(Box<Body>);
 impl Work {
     /// From a function that uses the transaction; it must not end it. Errors of the driver are best
     /// passed on through [`failed`]: the work is then run again when trying again can help.
-    pub fn new(
-        body: impl for<'a> Fn(&'a Transaction<'_>) -> BoxFuture<'a, Outcome> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn new<F>(body: F) -> Self
+    where
+        F: for<'a> Fn(&'a Transaction<'_>) -> BoxFuture<'a, Outcome> + Send + Sync + 'static,
+    {
         Self(Box::new(body))
     }
 }
@@ -37,83 +36,40 @@ pub fn failed(error: tokio_postgres::Error) -> steadfast_core::Error {
     sorted(error).into()
 }
 
-/// Runs the work and writes the records in one commit, on a session of its own.
-pub(super) async fn transact(
-    pool: Arc<Pool<Connector>>,
-    work: Arc<Work>,
-    records: Arc<Record>,
-) -> Result<(Written, Outcome), Error> {
-    let attempts = async move {
-        let mut tried = 0;
-        loop {
-            let mut held = pool.take().await?;
-            match perform(&mut held.session, &work, &records).await {
-                // Whatever is open on a session that failed is taken back by the server.
-                Err(Error::Transient(_)) if tried < TRIES => {
-                    drop(held);
-                    brief_wait(tried).await;
-                    tried += 1;
-                }
-                done => {
-                    if done.is_ok() {
-                        pool.put_back(held);
-                    }
-                    return done;
-                }
-            }
-        }
-    };
-    // A task of its own: a caller that goes away leaves no transaction half done.
-    tokio::spawn(attempts).await.map_err(|_| Error::Closed)?
-}
-
-async fn perform(
-    session: &mut PgSession,
-    work: &Work,
-    records: &Record,
-) -> Result<(Written, Outcome), Error> {
-    let mut tx = session.client.transaction().await.map_err(sorted)?;
-    match apply::due(&mut Guest(&tx), records).await? {
-        Due::Now => {}
-        Due::Before(outcome) => {
+impl Perform<PgSession> for Work {
+    async fn perform(
+        &self,
+        session: &mut PgSession,
+        records: &Record,
+    ) -> Result<(Written, Outcome), Error> {
+        let mut tx = session.client.transaction().await.map_err(sorted)?;
+        let known = match apply::due(&mut Guest(&tx), records).await? {
+            Due::Now => None,
+            Due::Before(outcome) => Some((Written::Done, outcome)),
+            Due::Fenced => Some(work::fenced(records)),
+        };
+        if let Some(known) = known {
             tx.rollback().await.map_err(sorted)?;
-            return Ok((Written::Done, outcome));
+            return Ok(known);
         }
-        Due::Fenced => {
+        let point = tx.savepoint("work").await.map_err(sorted)?;
+        let outcome = (self.0)(&point).await;
+        match &outcome {
+            Ok(_) => point.commit().await.map_err(sorted)?,
+            Err(e) if work::passes(e) => return Err(Error::Transient(e.message().to_owned())),
+            Err(_) => point.rollback().await.map_err(sorted)?,
+        }
+        let reply = apply::apply(&mut Guest(&tx), &work::settled(records, &outcome)).await?;
+        let written = work::written(reply);
+        if written == Written::Done {
+            tx.commit()
+                .await
+                .map_err(|error| work::in_commit(sorted(error)))?;
+        } else {
             tx.rollback().await.map_err(sorted)?;
-            let last = records.entries.last().map(|entry| entry.record.outcome.clone());
-            return Ok((Written::Fenced, last.unwrap_or_else(|| Ok("null".to_owned()))));
         }
+        Ok((written, outcome))
     }
-    let point = tx.savepoint("work").await.map_err(sorted)?;
-    let outcome = (work.0)(&point).await;
-    match &outcome {
-        Ok(_) => point.commit().await.map_err(sorted)?,
-        Err(error) if passes(error) => return Err(Error::Transient(error.message().to_owned())),
-        Err(_) => point.rollback().await.map_err(sorted)?,
-    }
-    let mut records = records.clone();
-    if let Some(last) = records.entries.last_mut() {
-        last.record.outcome = outcome.clone();
-    }
-    let written = match apply::apply(&mut Guest(&tx), &Op::Record(records)).await? {
-        Reply::Record(written) => written,
-        other => unreachable!("invariant: {other:?} does not answer a record"),
-    };
-    if written == Written::Done {
-        tx.commit().await.map_err(|error| match sorted(error) {
-            Error::Transient(text) => Error::Ambiguous(text),
-            other => other,
-        })?;
-    } else {
-        tx.rollback().await.map_err(sorted)?;
-    }
-    Ok((written, outcome))
-}
-
-/// Whether the work failed for a reason of the database's that may pass.
-fn passes(error: &steadfast_core::Error) -> bool {
-    ["SF-0401", "SF-0402"].contains(&error.code())
 }
 
 /// Starts a run inside the caller's own transaction: it exists if and only if that commits.

@@ -61,7 +61,8 @@ WHERE workspace = :workspace AND queue = :queue AND partition_key = :partition_k
 
 -- name: slot_beat
 UPDATE slot SET lease_until = :lease_until
-WHERE workspace = :workspace AND worker = :worker AND lease_until > :now AND run_id IN (:run_ids);
+WHERE workspace = :workspace AND worker = :worker AND lease_until > :now
+    AND lease_until < :lease_until AND run_id IN (:run_ids);
 
 -- name: slot_clear
 DELETE FROM slot WHERE workspace = :workspace AND run_id IN (:run_ids);

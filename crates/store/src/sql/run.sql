@@ -68,7 +68,7 @@ WHERE workspace = :workspace AND wake_at > :now AND wake_at < {{never}} AND stat
 -- name: run_beat
 UPDATE run SET wake_at = :lease_until
 WHERE workspace = :workspace AND worker = :worker AND status = 'PENDING' AND parked = 0
-    AND run_id IN (:run_ids);
+    AND wake_at < :lease_until AND run_id IN (:run_ids);
 
 -- name: run_owned
 SELECT run_id, epoch FROM run
@@ -96,7 +96,7 @@ WHERE workspace = :workspace AND run_id = :run_id AND status = 'PENDING' AND epo
     AND worker = :worker;
 
 -- name: run_renew
-UPDATE run SET input = :input, generation = generation + 1, updated_at = :now
+UPDATE run SET input = :input, generation = generation + 1, started_at = :now, updated_at = :now
 WHERE workspace = :workspace AND run_id = :run_id AND status = 'PENDING' AND epoch = :epoch
     AND worker = :worker AND generation = :generation;
 

@@ -31,8 +31,20 @@ pub(super) fn prepare(connection: Connection) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-/// Brings the schema up to date in one transaction; other processes wait at its lock.
+/// Whether the schema is there and of this program's version.
+fn is_current(connection: &Connection) -> Result<bool, Error> {
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(sorted);
+    let there = format!("SELECT COUNT(*) FROM sqlite_master WHERE name = '{VERSION_TABLE}'");
+    let version = format!("SELECT COALESCE(MAX(version), 0) FROM {VERSION_TABLE}");
+    Ok(number(&there)? == 1 && number(&version)? == VERSION)
+}
+
+/// Brings the schema up to date in one transaction; other processes wait at its lock. A schema that is
+/// up to date is only read, so a process can open the store while another is busy writing.
 pub(super) fn migrate(connection: Connection) -> Result<Connection, Error> {
+    if is_current(&connection)? {
+        return Ok(connection);
+    }
     let run = |sql: &str| connection.execute_batch(sql).map_err(sorted);
     run("BEGIN IMMEDIATE")?;
     let migrated = (|| {

@@ -1,4 +1,5 @@
-//! The caller's own SQL on SQLite: a step in one commit with its record, a start in the caller's commit.
+//! The caller's own SQL on SQLite: a step in one commit with its record, a start in the caller's
+//! commit.
 
 use rusqlite::Connection;
 use steadfast_core::driver::Outcome;

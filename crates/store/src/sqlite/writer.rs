@@ -19,6 +19,7 @@ use crate::op::{Op, Record, Reply, Written};
 const WAITING: usize = 8192;
 
 /// Something to do in the next commit.
+#[allow(clippy::large_enum_variant, reason = "nearly every task is the large one")]
 pub(super) enum Task {
     Job(Job),
     Transact(Box<Transact>),

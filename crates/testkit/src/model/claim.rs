@@ -70,7 +70,8 @@ impl Model {
         found.dedup();
         let next = found.partition_point(|partition| *partition <= op.after_partition);
         found.rotate_left(next);
-        // The empty partition is never "after" another one, so it is met where the round begins anew.
+        // The empty partition is never "after" another one, so it is met where the round begins
+        // anew.
         found.truncate(PARTITIONS);
         found
     }
@@ -196,7 +197,8 @@ impl Model {
                 lost.push(run_id.clone());
                 continue;
             }
-            self.runs.edit(&at, |run| run.wake_at = op.lease_until);
+            // A heartbeat that arrives late must not take back what a later one has given.
+            self.runs.edit(&at, |run| run.wake_at = run.wake_at.max(op.lease_until));
             let slots: Vec<_> = self
                 .slots
                 .range(all_of(&op.workspace, run_id))
@@ -204,7 +206,7 @@ impl Model {
                 .map(|(at, _)| at.clone())
                 .collect();
             for at in &slots {
-                self.slots.edit(at, |slot| slot.until = op.lease_until);
+                self.slots.edit(at, |slot| slot.until = slot.until.max(op.lease_until));
             }
         }
         Beaten { lost }

@@ -115,6 +115,7 @@ impl Model {
         self.runs.edit(&key(ws, run_id), |run| {
             run.input.clone_from(&op.input);
             run.generation += 1;
+            run.started_at = Some(op.now);
             run.updated_at = op.now;
         });
         self.steps.clear(all_of(ws, run_id));
@@ -135,7 +136,8 @@ impl Model {
         Ok(Written::Done)
     }
 
-    /// Writes one record. False if this owner wrote it before: then what belongs to it is there too.
+    /// Writes one record. False if this owner wrote it before: then what belongs to it is there
+    /// too.
     fn put_step(&mut self, lease: &Lease, entry: &Entry) -> Result<bool, Error> {
         let new = &entry.record;
         let at = numbered(&lease.workspace, &lease.run_id, signed(new.id));

@@ -1,8 +1,8 @@
 //! Beginning a run: by its id, at most once.
 //!
-//! Invariants: an id stands for one run for ever; a deduplication id stands for one active run of its
-//! queue. The id is looked at first: a repeated request finds its own run even when its deduplication
-//! id has gone to another one since.
+//! Invariants: an id stands for one run for ever; a deduplication id stands for one active run of
+//! its queue. The id is looked at first: a repeated request finds its own run even when its
+//! deduplication id has gone to another one since.
 
 use steadfast_core::{RunStatus, Timestamp};
 use steadfast_store::op::{

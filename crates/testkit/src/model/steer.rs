@@ -1,7 +1,7 @@
 //! Steering from outside: cancel, resume, fork, purge, signal.
 //!
-//! Invariants: what is over stays over, unless a stopped run is resumed; a fork leaves its source as
-//! it was; a purge takes only what is over; a signal is accepted once and in order.
+//! Invariants: what is over stays over, unless a stopped run is resumed; a fork leaves its source
+//! as it was; a purge takes only what is over; a signal is accepted once and in order.
 
 use steadfast_core::driver::RecordState;
 use steadfast_core::{Error, RunEvent, RunStatus, Timestamp, limits};
@@ -189,8 +189,9 @@ impl Model {
     }
 }
 
-/// A new run with the beginning of another: what that was started with, and a fresh budget. It keeps
-/// the seed, the generation and the first start, so that the copied records replay as they were made.
+/// A new run with the beginning of another: what that was started with, and a fresh budget. It
+/// keeps the seed, the generation and the first start, so that the copied records replay as they
+/// were made.
 fn forked(op: &Fork, source: &RunRow, partition: String) -> RunRow {
     RunRow {
         run_id: op.run_id.clone(),

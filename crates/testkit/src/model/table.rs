@@ -1,8 +1,8 @@
 //! A table of the model: a sorted map that remembers what it replaced, so that an operation can be
 //! taken back.
 //!
-//! Invariants: between [`Table::keep`] or [`Table::take_back`] and the next of them, every change is
-//! remembered once per write, newest last. Deliberately absent: indexes; a model may scan.
+//! Invariants: between [`Table::keep`] or [`Table::take_back`] and the next of them, every change
+//! is remembered once per write, newest last. Deliberately absent: indexes; a model may scan.
 
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;

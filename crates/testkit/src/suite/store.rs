@@ -1,8 +1,9 @@
-//! The conformance suite of a store: every operation, every kind of reply, every trap that was met on
-//! a real database.
+//! The conformance suite of a store: every operation, every kind of reply, every trap that was met
+//! on a real database.
 //!
-//! Invariants: a case works in a workspace of its own, so that all of them may share one database and
-//! run at the same time; every case is in [`CASES`], and its name is the sentence that it proves.
+//! Invariants: a case works in a workspace of its own, so that all of them may share one database
+//! and run at the same time; every case is in [`CASES`], and its name is the sentence that it
+//! proves.
 //! Deliberately absent: anything about a particular database.
 
 mod claim;

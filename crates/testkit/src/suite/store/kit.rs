@@ -98,7 +98,7 @@ impl<'a> Kit<'a> {
             deadline_at: None,
             parent: String::new(),
             detached: false,
-            seed: run_id.bytes().fold(7, |sum, byte| sum * 31 + i64::from(byte)) % 1_000_003,
+            seed: run_id.bytes().fold(7, |sum, byte| (sum * 31 + i64::from(byte)) % 1_000_003),
             claim: None,
             now: at(0),
         }

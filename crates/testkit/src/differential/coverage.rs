@@ -1,0 +1,220 @@
+//! Which kinds of replies a run of the test has met: a test that never met a refusal proves
+//! nothing about refusals.
+//!
+//! Invariants: every kind of reply that an operation can give is in [`KINDS`]; a kind that is
+//! named by [`kind`] and missing there fails the test.
+
+use std::collections::BTreeMap;
+
+use steadfast_store::op::{
+    Cancelled, Debounced, Forked, Resumed, Signalled, SlotTaken, Started, Suspended, Written,
+};
+use steadfast_store::{Error, Reply};
+
+/// How often each kind of reply was met.
+#[derive(Debug, Clone, Default)]
+pub struct Coverage {
+    met: BTreeMap<&'static str, u64>,
+    /// Operations compared.
+    pub operations: u64,
+}
+
+impl Coverage {
+    pub(super) fn note(&mut self, reply: &Result<Reply, Error>) {
+        *self.met.entry(kind(reply)).or_default() += 1;
+        self.operations += 1;
+    }
+
+    /// Adds what another run has met.
+    pub fn merge(&mut self, other: &Coverage) {
+        for (kind, count) in &other.met {
+            *self.met.entry(kind).or_default() += count;
+        }
+        self.operations += other.operations;
+    }
+
+    /// The kinds of replies that were never met.
+    pub fn missing(&self) -> Vec<&'static str> {
+        KINDS.iter().filter(|kind| !self.met.contains_key(*kind)).copied().collect()
+    }
+
+    /// How often each kind was met, by name.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.met.iter().map(|(kind, count)| (*kind, *count))
+    }
+}
+
+/// Every kind of reply.
+pub const KINDS: &[&str] = &[
+    "error",
+    "start new",
+    "start claimed",
+    "start existing",
+    "start conflict",
+    "start duplicate",
+    "start no queue",
+    "debounce new",
+    "debounce replaced",
+    "debounce busy",
+    "debounce conflict",
+    "debounce no queue",
+    "dequeue some",
+    "dequeue none",
+    "wake some",
+    "wake exhausted",
+    "wake none",
+    "take over some",
+    "take over none",
+    "heartbeat kept",
+    "heartbeat lost",
+    "record done",
+    "record fenced",
+    "record refused",
+    "finish done",
+    "finish fenced",
+    "finish refused",
+    "suspend done",
+    "suspend arrived",
+    "suspend fenced",
+    "suspend refused",
+    "release done",
+    "release fenced",
+    "continue done",
+    "continue fenced",
+    "cancel done",
+    "cancel with children",
+    "cancel too late",
+    "cancel nobody",
+    "resume done",
+    "resume not stopped",
+    "resume nobody",
+    "fork done",
+    "fork taken",
+    "fork no such step",
+    "fork nobody",
+    "signal accepted",
+    "signal duplicate",
+    "signal over",
+    "signal nobody",
+    "slot taken",
+    "slot full",
+    "slot fenced",
+    "slot no queue",
+    "free yes",
+    "free no",
+    "queue created",
+    "queue changed",
+    "purge some",
+    "purge none",
+    "get some",
+    "get none",
+    "list last",
+    "list more",
+    "steps",
+    "load",
+    "value some",
+    "value none",
+    "stream open",
+    "stream closed",
+    "queues",
+    "inspect",
+    "workers",
+];
+
+fn kind(reply: &Result<Reply, Error>) -> &'static str {
+    let Ok(reply) = reply else { return "error" };
+    let either = |yes, some, none| if yes { some } else { none };
+    match reply {
+        Reply::Start(reply) => started(reply),
+        Reply::Debounce(reply) => debounced(reply),
+        Reply::Dequeue(claimed) => {
+            either(claimed.runs.is_empty(), "dequeue none", "dequeue some")
+        }
+        Reply::Wake(claimed) if !claimed.exhausted.is_empty() => "wake exhausted",
+        Reply::Wake(claimed) => either(claimed.runs.is_empty(), "wake none", "wake some"),
+        Reply::TakeOver(over) => either(over.0 > 0, "take over some", "take over none"),
+        Reply::Heartbeat(beaten) => {
+            either(beaten.lost.is_empty(), "heartbeat kept", "heartbeat lost")
+        }
+        Reply::Record(w) => written(w, ["record done", "record fenced", "record refused"]),
+        Reply::Finish(w) => written(w, ["finish done", "finish fenced", "finish refused"]),
+        Reply::Suspend(reply) => suspended(reply),
+        Reply::Release(w) => written(w, ["release done", "release fenced", "?"]),
+        Reply::ContinueAsNew(w) => written(w, ["continue done", "continue fenced", "?"]),
+        Reply::Cancel(reply) => cancelled(reply),
+        Reply::Resume(Resumed::Done) => "resume done",
+        Reply::Resume(Resumed::NotStopped(_)) => "resume not stopped",
+        Reply::Resume(Resumed::NotFound) => "resume nobody",
+        Reply::Fork(Forked::Done) => "fork done",
+        Reply::Fork(Forked::Taken { .. }) => "fork taken",
+        Reply::Fork(Forked::NoSuchStep(_)) => "fork no such step",
+        Reply::Fork(Forked::NotFound) => "fork nobody",
+        Reply::Signal(Signalled::Accepted) => "signal accepted",
+        Reply::Signal(Signalled::Duplicate) => "signal duplicate",
+        Reply::Signal(Signalled::Over) => "signal over",
+        Reply::Signal(Signalled::NotFound) => "signal nobody",
+        Reply::TakeSlot(SlotTaken::Done) => "slot taken",
+        Reply::TakeSlot(SlotTaken::Full { .. }) => "slot full",
+        Reply::TakeSlot(SlotTaken::Fenced) => "slot fenced",
+        Reply::TakeSlot(SlotTaken::NoQueue) => "slot no queue",
+        Reply::FreeSlot(freed) => either(freed.0, "free yes", "free no"),
+        Reply::PutQueue(put) => either(put.created, "queue created", "queue changed"),
+        Reply::Purge(purged) => either(purged.0 > 0, "purge some", "purge none"),
+        Reply::GetRun(found) => either(found.0.is_some(), "get some", "get none"),
+        Reply::ListRuns(page) => either(page.next.is_some(), "list more", "list last"),
+        Reply::ListSteps(_) => "steps",
+        Reply::Load(_) => "load",
+        Reply::GetValue(found) => either(found.0.is_some(), "value some", "value none"),
+        Reply::ReadStream(page) => either(page.closed, "stream closed", "stream open"),
+        Reply::ListQueues(_) => "queues",
+        Reply::InspectQueue(_) => "inspect",
+        Reply::ListWorkers(_) => "workers",
+    }
+}
+
+fn written(reply: &Written, [done, fenced, refused]: [&'static str; 3]) -> &'static str {
+    match reply {
+        Written::Done => done,
+        Written::Fenced => fenced,
+        Written::Refused(_) => refused,
+    }
+}
+
+fn started(reply: &Started) -> &'static str {
+    match reply {
+        Started::New(None) => "start new",
+        Started::New(Some(_)) => "start claimed",
+        Started::Existing(_) => "start existing",
+        Started::Conflict(_) => "start conflict",
+        Started::Duplicate(_) => "start duplicate",
+        Started::NoQueue => "start no queue",
+    }
+}
+
+fn debounced(reply: &Debounced) -> &'static str {
+    match reply {
+        Debounced::New => "debounce new",
+        Debounced::Replaced(_) => "debounce replaced",
+        Debounced::Busy(_) => "debounce busy",
+        Debounced::Conflict(_) => "debounce conflict",
+        Debounced::NoQueue => "debounce no queue",
+    }
+}
+
+fn suspended(reply: &Suspended) -> &'static str {
+    match reply {
+        Suspended::Done => "suspend done",
+        Suspended::Arrived => "suspend arrived",
+        Suspended::Fenced => "suspend fenced",
+        Suspended::Refused(_) => "suspend refused",
+    }
+}
+
+fn cancelled(reply: &Cancelled) -> &'static str {
+    match reply {
+        Cancelled::Done(children) if children.is_empty() => "cancel done",
+        Cancelled::Done(_) => "cancel with children",
+        Cancelled::AlreadyOver(_) => "cancel too late",
+        Cancelled::NotFound => "cancel nobody",
+    }
+}

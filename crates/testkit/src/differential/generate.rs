@@ -1,0 +1,481 @@
+//! Random operations over a small world: few runs, workers and queues, so that they meet each
+//! other.
+//!
+//! Invariants: the sequence depends on the seed and on the model's replies alone; time never goes
+//! back; leases are mostly good, often stale, sometimes made up.
+//! Deliberately absent: requests that no caller may make, such as a claim by a worker without a
+//! name, a claimed start of a run that is not ready, or a purge of the future.
+
+use std::time::Duration;
+
+use steadfast_core::driver::{Kind, Outcome, Record, RecordState};
+use steadfast_core::{Error, RunStatus, Timestamp};
+use steadfast_store::op::{
+    Cancel, Claimed, ContinueAsNew, Debounce, Dequeue, Entry, Finish, Fork, FreeSlot, GetRun,
+    GetValue, Heartbeat, InspectQueue, Lease, ListQueues, ListRuns, ListSteps, ListWorkers, Load,
+    PutQueue, Purge, QueueRow, ReadStream, Record as Write, Release, Resume, RunFilter, Signal,
+    Start, Started, Suspend, TakeOver, TakeSlot, Wake, With,
+};
+use steadfast_store::{Op, Reply};
+
+use super::random::Random;
+
+/// Ids that differ in case, in a trailing space, and by being a beginning of each other.
+pub(super) const RUNS: &[&str] =
+    &["a", "A", "a ", "b", "b1", "c", "d", "e", "k0", "k1", "k2", "f0", "f1"];
+pub(super) const CHILDREN: &[&str] = &["k0", "k1", "k2", "d"];
+pub(super) const QUEUES: &[&str] = &["default", "q", "p", "nowhere"];
+pub(super) const PARTITIONS: &[&str] = &["", "x", "y"];
+pub(super) const KEYS: &[&str] = &["k", "K"];
+pub(super) const STREAMS: &[&str] = &["log", "log "];
+const WORKERS: &[&str] = &["w#1", "w#2", "W#1", "v#1"];
+const VERSIONS: &[&str] = &["v1", "v1", "v2"];
+const SECOND: i64 = 1_000_000;
+
+/// Makes one operation after the other, learning leases from the replies.
+pub(super) struct Generator {
+    random: Random,
+    workspace: String,
+    now: i64,
+    leases: Vec<Lease>,
+}
+
+impl Generator {
+    pub(super) fn new(seed: u64, workspace: &str) -> Self {
+        Self {
+            random: Random::new(seed),
+            workspace: workspace.to_owned(),
+            now: 1_700_000_000 * SECOND,
+            leases: Vec::new(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.now)
+    }
+
+    /// The next operation.
+    pub(super) fn op(&mut self) -> Op {
+        match self.random.below(100) {
+            0..50 => {}
+            50..75 => self.now += self.random.number(1, 3 * SECOND),
+            75..97 => self.now += self.random.number(1, 20) * SECOND,
+            _ => self.now += self.random.number(60, 400) * SECOND,
+        }
+        match self.random.below(100) {
+            0..12 => Op::Start(self.start()),
+            12..16 => Op::Debounce(self.debounce()),
+            16..27 => Op::Dequeue(self.dequeue()),
+            27..34 => Op::Wake(self.wake()),
+            34..36 => Op::TakeOver(self.take_over()),
+            36..39 => Op::Heartbeat(self.heartbeat()),
+            39..52 => Op::Record(self.record()),
+            52..58 => Op::Finish(self.finish()),
+            58..64 => Op::Suspend(self.suspend()),
+            64..66 => Op::Release(Release { lease: self.lease(), now: self.now() }),
+            66..68 => Op::ContinueAsNew(self.continue_as_new()),
+            68..72 => Op::Cancel(self.cancel()),
+            72..75 => Op::Resume(self.resume()),
+            75..78 => Op::Fork(self.fork()),
+            78..83 => Op::Signal(self.signal()),
+            83..87 => Op::TakeSlot(self.take_slot()),
+            87..89 => {
+                let (lease, step) = (self.lease(), self.random.number(0, 2));
+                Op::FreeSlot(FreeSlot { lease, step })
+            }
+            89..92 => Op::PutQueue(self.put_queue()),
+            92 => Op::Purge(self.purge()),
+            _ => self.read(),
+        }
+    }
+
+    /// Remembers the leases that a reply gives.
+    pub(super) fn learn(&mut self, reply: &Reply) {
+        match reply {
+            Reply::Start(Started::New(Some(lease))) => self.leases.push(lease.clone()),
+            Reply::Dequeue(Claimed { runs, .. }) | Reply::Wake(Claimed { runs, .. }) => {
+                self.leases.extend(runs.iter().map(|run| Lease {
+                    workspace: self.workspace.clone(),
+                    run_id: run.run_id.clone(),
+                    worker: run.worker.clone(),
+                    epoch: run.epoch,
+                }));
+            }
+            _ => {}
+        }
+    }
+
+    fn ws(&self) -> String {
+        self.workspace.clone()
+    }
+
+    fn run_id(&mut self) -> String {
+        self.random.text(RUNS)
+    }
+
+    fn value(&mut self) -> String {
+        self.random.text(&["0", "1", "\"z \"", "{\"b\":1,\"a\":[2]}", "\"\\u0000é\""])
+    }
+
+    fn lease_until(&mut self) -> Timestamp {
+        Timestamp::from_micros(self.now + self.random.number(5, 60) * SECOND)
+    }
+
+    fn lease(&mut self) -> Lease {
+        let recent = self.leases.len().saturating_sub(6);
+        let known = match self.leases.len() {
+            0 => None,
+            all if self.random.chance(15) => Some(self.random.below(all as u64)),
+            all => Some(recent as u64 + self.random.below((all - recent) as u64)),
+        };
+        let mut lease = match known {
+            Some(at) => self.leases[usize::try_from(at).unwrap()].clone(),
+            None => Lease {
+                workspace: self.ws(),
+                run_id: self.run_id(),
+                worker: self.random.text(WORKERS),
+                epoch: self.random.number(0, 2),
+            },
+        };
+        match self.random.below(40) {
+            0 => lease.epoch += 1,
+            1 => lease.worker = self.random.text(WORKERS),
+            2 => lease.run_id = self.run_id(),
+            _ => {}
+        }
+        lease
+    }
+
+    fn start(&mut self) -> Start {
+        let r = &mut self.random;
+        let run_id = r.text(RUNS);
+        let worker = r.text(WORKERS);
+        let claim = r.maybe(30, |_| worker);
+        let ready = if claim.is_some() { 0 } else { r.pick(&[&0, &0, &2, &15, &100]) * SECOND };
+        let start = Start {
+            workspace: self.workspace.clone(),
+            workflow: if r.chance(5) { "refund" } else { "ship" }.to_owned(),
+            input: r.text(&["1", "1", "1", "1", "1", "1", "2"]),
+            queue: r.text(&["default", "default", "q", "q", "p", "p", "p", "nowhere"]),
+            partition: r.text(PARTITIONS),
+            priority: r.number(-1, 2),
+            dedupe_id: r.text(&["", "", "d", "D"]),
+            app_version: r.text(&["", "", "", "v1", "v2"]),
+            max_attempts: r.number(0, 3),
+            ready_at: Timestamp::from_micros(self.now + ready),
+            timeout: r.maybe(20, |r| Duration::from_secs(r.below(50) + 1)),
+            deadline_at: r.maybe(5, |r| Timestamp::from_micros(r.number(0, 9) * SECOND)),
+            parent: r.text(&["", "", "", "a", "b"]),
+            detached: r.chance(20),
+            seed: if r.chance(90) { 7 } else { r.number(0, 1) },
+            claim: None,
+            now: Timestamp::from_micros(self.now),
+            run_id,
+        };
+        let until = self.lease_until();
+        Start { claim: claim.map(|worker| (worker, until)), ..start }
+    }
+
+    fn debounce(&mut self) -> Debounce {
+        let quiet = self.random.number(0, 10) * SECOND;
+        let dedupe_id = self.random.text(&["d", "D", "e"]);
+        let start = Start {
+            claim: None,
+            dedupe_id,
+            input: self.value(),
+            ready_at: Timestamp::from_micros(self.now + quiet),
+            ..self.start()
+        };
+        let max_wait = self.random.maybe(60, |r| Duration::from_secs(r.below(25)));
+        Debounce { start, max_wait }
+    }
+
+    fn dequeue(&mut self) -> Dequeue {
+        let lease_until = self.lease_until();
+        let r = &mut self.random;
+        Dequeue {
+            workspace: self.workspace.clone(),
+            queue: r.text(&["default", "default", "q", "q", "p", "p", "p", "p", "nowhere"]),
+            worker: r.text(WORKERS),
+            app_version: r.text(VERSIONS),
+            limit: usize::try_from(r.pick(&[&0, &1, &1, &2, &2, &5, &100]).to_owned()).unwrap(),
+            worker_has: PARTITIONS.iter().map(|p| ((*p).to_owned(), r.number(0, 1))).collect(),
+            after_partition: r.text(&["", "", "x", "y", "z"]),
+            lease_until,
+            now: Timestamp::from_micros(self.now),
+        }
+    }
+
+    fn wake(&mut self) -> Wake {
+        let lease_until = self.lease_until();
+        let r = &mut self.random;
+        let room = |r: &mut Random, queue: &str| (queue.to_owned(), r.number(-1, 2));
+        let rooms = match r.below(4) {
+            0 => vec![room(r, "q")],
+            1 => vec![room(r, "default"), room(r, "p")],
+            _ => Vec::new(),
+        };
+        Wake {
+            workspace: self.workspace.clone(),
+            worker: r.text(WORKERS),
+            app_version: r.text(VERSIONS),
+            limit: usize::try_from(r.below(6)).unwrap(),
+            rooms,
+            lease_until,
+            now: Timestamp::from_micros(self.now),
+        }
+    }
+
+    fn take_over(&mut self) -> TakeOver {
+        let worker = self.random.text(WORKERS);
+        let name = self.random.text(&["w", "W", "v", "_", "%", ""]);
+        TakeOver { workspace: self.ws(), name, worker, now: self.now() }
+    }
+
+    fn heartbeat(&mut self) -> Heartbeat {
+        let (mut leases, worker) = (Vec::new(), self.random.text(WORKERS));
+        for _ in 0..self.random.below(5) {
+            let lease = self.lease();
+            if lease.worker == worker || self.random.chance(10) {
+                leases.push((lease.run_id, lease.epoch));
+            }
+        }
+        let app_version = self.random.text(VERSIONS);
+        let lease_until = self.lease_until();
+        Heartbeat { workspace: self.ws(), worker, app_version, leases, lease_until, now: self.now() }
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        if self.random.chance(75) {
+            return Ok(self.value());
+        }
+        Err(Error::app(self.random.text(&["no stock", "büsy "])))
+    }
+
+    fn step(&mut self) -> Record {
+        let outcome = self.outcome();
+        let input = self.value();
+        let r = &mut self.random;
+        let id = r.below(8);
+        Record {
+            id,
+            seq: r.below(20),
+            name: if r.chance(96) { format!("s{id}") } else { "other".to_owned() },
+            kind: *r.pick(&[&Kind::Step, &Kind::Effect, &Kind::Spawn, &Kind::Signal]),
+            state: *r.pick(&[
+                &RecordState::Done,
+                &RecordState::Done,
+                &RecordState::Done,
+                &RecordState::Executing,
+                &RecordState::Retrying,
+            ]),
+            input: r.maybe(30, |_| input),
+            outcome,
+            child: None,
+            attempt: u32::try_from(r.below(4)).unwrap(),
+            started_at: Timestamp::from_micros(self.now - r.number(0, 9)),
+            completed_at: Timestamp::from_micros(self.now),
+            next_at: Timestamp::from_micros(self.now + r.number(0, 9)),
+            seen: false,
+        }
+    }
+
+    fn entries(&mut self, lease: &Lease) -> Vec<Entry> {
+        let many = *self.random.pick(&[&0u64, &1, &1, &1, &2, &3]);
+        (0..many).map(|_| self.entry(lease)).collect()
+    }
+
+    fn entry(&mut self, lease: &Lease) -> Entry {
+        let mut record = self.step();
+        let with = self.random.chance(40).then(|| self.with(lease));
+        if let Some(With::Spawn(child)) = &with {
+            record.child = Some(child.run_id.clone());
+        }
+        Entry { record, replaces: self.random.chance(25), with }
+    }
+
+    fn with(&mut self, lease: &Lease) -> With {
+        match self.random.below(10) {
+            0..2 => With::Consume(self.random.number(0, 3)),
+            2..4 => With::Publish { key: self.random.text(KEYS), value: self.value() },
+            4..6 => {
+                let stream = self.random.text(STREAMS);
+                let item = self.random.chance(85).then(|| self.value());
+                With::Append { stream, item }
+            }
+            6..8 => With::Send(self.signal()),
+            _ => {
+                let run_id = self.random.text(CHILDREN);
+                let parent = lease.run_id.clone();
+                With::Spawn(Box::new(Start { run_id, parent, ..self.start() }))
+            }
+        }
+    }
+
+    fn record(&mut self) -> Write {
+        let lease = self.lease();
+        Write { entries: self.entries(&lease), lease, now: self.now() }
+    }
+
+    fn finish(&mut self) -> Finish {
+        let lease = self.lease();
+        let entries = if self.random.chance(30) { self.entries(&lease) } else { Vec::new() };
+        Finish { lease, entries, outcome: self.outcome(), now: self.now() }
+    }
+
+    fn suspend(&mut self) -> Suspend {
+        let lease = self.lease();
+        let entries = if self.random.chance(40) { self.entries(&lease) } else { Vec::new() };
+        let wake = self.random.number(-1, 40) * SECOND;
+        Suspend {
+            lease,
+            entries,
+            inbox: *self.random.pick(&[&0i64, &0, &0, &1, &2, &3]),
+            wake_at: if self.random.chance(20) {
+                Timestamp::NEVER
+            } else {
+                Timestamp::from_micros(self.now + wake)
+            },
+            waits: self.random.text(&["", "[1]", "[2]"]),
+            now: self.now(),
+        }
+    }
+
+    fn continue_as_new(&mut self) -> ContinueAsNew {
+        let (lease, input) = (self.lease(), self.value());
+        ContinueAsNew { lease, input, generation: self.random.number(0, 2), now: self.now() }
+    }
+
+    fn cancel(&mut self) -> Cancel {
+        let reason = Error::app(self.random.text(&["stop", "enough"]));
+        Cancel { workspace: self.ws(), run_id: self.run_id(), reason, now: self.now() }
+    }
+
+    fn resume(&mut self) -> Resume {
+        Resume { workspace: self.ws(), run_id: self.run_id(), now: self.now() }
+    }
+
+    fn fork(&mut self) -> Fork {
+        let patches = (0..self.random.below(3).saturating_sub(1)).map(|_| self.step()).collect();
+        let input = self.value();
+        let source = self.run_id();
+        let run_id = if self.random.chance(70) {
+            self.random.text(&["f0", "f1"])
+        } else {
+            self.run_id()
+        };
+        let r = &mut self.random;
+        Fork {
+            source,
+            from_step: r.number(0, 9),
+            run_id,
+            input: r.maybe(20, |_| input),
+            patches,
+            app_version: r.maybe(20, |r| r.text(VERSIONS)),
+            timeout: r.maybe(10, |_| Duration::from_secs(9)),
+            workspace: self.ws(),
+            now: self.now(),
+        }
+    }
+
+    fn signal(&mut self) -> Signal {
+        Signal {
+            workspace: self.ws(),
+            run_id: self.run_id(),
+            name: self.random.text(&["paid", "Paid"]),
+            signal_id: self.random.text(&["1", "2", "3", "4", "1 "]),
+            payload: self.value(),
+            now: self.now(),
+        }
+    }
+
+    fn take_slot(&mut self) -> TakeSlot {
+        let (lease, lease_until) = (self.lease(), self.lease_until());
+        TakeSlot {
+            lease,
+            step: self.random.number(0, 2),
+            queue: self.random.text(QUEUES),
+            partition: self.random.text(PARTITIONS),
+            lease_until,
+            now: self.now(),
+        }
+    }
+
+    fn put_queue(&mut self) -> PutQueue {
+        let r = &mut self.random;
+        let name = r.text(&["default", "q", "q", "p", "p"]);
+        let queue = QueueRow {
+            concurrency: r.maybe(40, |r| r.number(0, 3)),
+            worker_concurrency: r.maybe(20, |r| r.number(0, 2)),
+            rate: r.maybe(30, |r| (r.number(0, 3), Duration::from_secs(r.below(30) + 1))),
+            priorities: r.chance(50),
+            partitioned: r.chance(if name == "p" { 85 } else { 10 }),
+            paused: r.chance(8),
+            name,
+        };
+        PutQueue { workspace: self.ws(), queue, now: self.now() }
+    }
+
+    fn purge(&mut self) -> Purge {
+        let back = self.random.number(0, 200) * SECOND;
+        let limit = usize::try_from(self.random.below(4)).unwrap();
+        Purge { workspace: self.ws(), before: Timestamp::from_micros(self.now - back), limit }
+    }
+
+    fn read(&mut self) -> Op {
+        let (workspace, run_id, now) = (self.ws(), self.run_id(), self.now());
+        match self.random.below(9) {
+            0 => Op::GetRun(GetRun { workspace, run_id }),
+            1 => Op::ListRuns(self.list_runs()),
+            2 => {
+                let (from, limit) = (self.random.number(0, 5), 3);
+                Op::ListSteps(ListSteps { workspace, run_id, from, limit })
+            }
+            3 => {
+                let children = CHILDREN.iter().map(|id| (*id).to_owned()).collect();
+                let steps = self.random.chance(50);
+                Op::Load(Load { workspace, run_id, steps, children })
+            }
+            4 => {
+                let key = self.random.text(KEYS);
+                Op::GetValue(GetValue { workspace, run_id, key })
+            }
+            5 => {
+                let stream = self.random.text(STREAMS);
+                let (from, limit) = (self.random.number(0, 2), 2);
+                Op::ReadStream(ReadStream { workspace, run_id, stream, from, limit })
+            }
+            6 => Op::ListQueues(ListQueues { workspace }),
+            7 => {
+                let (queue, partition) = (self.random.text(QUEUES), self.random.text(PARTITIONS));
+                Op::InspectQueue(InspectQueue { workspace, queue, partition, now })
+            }
+            _ => {
+                let since = Timestamp::from_micros(self.now - 100 * SECOND);
+                Op::ListWorkers(ListWorkers { workspace, since })
+            }
+        }
+    }
+
+    fn list_runs(&mut self) -> ListRuns {
+        let workspace = self.ws();
+        let r = &mut self.random;
+        let now = self.now;
+        let moment = |r: &mut Random| Timestamp::from_micros(now - r.number(0, 100) * SECOND);
+        let filter = RunFilter {
+            status: r.maybe(40, |r| r.pick(&[&RunStatus::ALL[..2], &RunStatus::ALL[2..]]).to_vec())
+                .unwrap_or_default(),
+            workflow: r.maybe(10, |_| "ship".to_owned()),
+            queue: r.maybe(20, |r| r.text(QUEUES)),
+            id_prefix: r.maybe(20, |r| r.text(&["a", "b", "k", ""])),
+            app_version: r.maybe(10, |r| r.text(&["", "v1"])),
+            parent: r.maybe(10, |r| r.text(&["", "a"])),
+            forked_from: r.maybe(10, |r| r.text(&["", "a", "b"])),
+            created_from: r.maybe(20, moment),
+            created_to: r.maybe(20, moment),
+        };
+        let after = r.maybe(30, |r| (moment(r), r.text(RUNS)));
+        let limit = usize::try_from(r.below(6)).unwrap();
+        ListRuns { workspace, filter, after, limit }
+    }
+}

@@ -1,0 +1,251 @@
+//! Repeats: a request that is sent again, because its answer was lost, finds its own success.
+//!
+//! Invariants: the second answer is the first, or one that only the requester's own success
+//! explains; nothing is written twice.
+
+use steadfast_core::RunStatus;
+use steadfast_store::Store;
+use steadfast_store::op::{
+    Cancelled, ContinueAsNew, Debounce, Debounced, Fork, Forked, FreeSlot, Freed, Lease, Release,
+    Resume, Resumed, Signalled, SlotTaken, Start, Started, Suspend, Suspended, TakeSlot, With,
+    Written,
+};
+
+use super::kit::{Kit, at, done, entry, ids, plain, with};
+
+super::table! {
+    a_repeated_start_is_still_new,
+    a_repeated_start_with_a_claim_gets_its_lease_again,
+    a_repeated_start_with_a_claim_gets_no_lease_after_another_claim,
+    a_repeated_debounce_is_still_new,
+    a_repeated_record_writes_nothing_twice,
+    a_repeated_finish_is_done,
+    a_repeated_finish_with_another_outcome_is_fenced,
+    a_repeated_suspension_is_done_until_the_run_is_claimed,
+    a_repeated_release_is_done_until_the_run_is_claimed,
+    a_repeated_continuation_starts_over_once,
+    a_repeated_cancel_resume_fork_and_signal_are_recognisable,
+    a_repeated_slot_is_held_once_and_freed_once,
+    a_repeated_claim_takes_no_run_twice,
+    a_repeated_queue_changes_nothing,
+}
+
+async fn a_repeated_start_is_still_new(store: &dyn Store) {
+    let k = Kit::new(store);
+    let start = Start { dedupe_id: "d".to_owned(), ..k.start("r") };
+    for _ in 0..3 {
+        assert_eq!(k.ask(start.clone()).await, Started::New(None));
+    }
+    assert_eq!(k.ask(k.dequeue("default", "w1", 1)).await.runs.len(), 1);
+    assert_eq!(k.ask(start).await, Started::Existing(RunStatus::Pending));
+}
+
+async fn a_repeated_start_with_a_claim_gets_its_lease_again(store: &dyn Store) {
+    let k = Kit::new(store);
+    let start = Start { dedupe_id: "d".to_owned(), ..k.start("r") };
+    let lease = k.owned_by(start.clone(), "w1").await;
+    assert_eq!(k.owned_by(start.clone(), "w1").await, lease);
+    let run = k.get("r").await;
+    assert_eq!((run.epoch, run.attempts), (1, 1));
+    let claim = Some(("w2".to_owned(), at(60)));
+    let other = k.ask(Start { claim, ..start }).await;
+    assert_eq!(other, Started::Existing(RunStatus::Pending), "not for another worker");
+    assert_eq!(k.finish(&lease).await, Written::Done);
+}
+
+async fn a_repeated_start_with_a_claim_gets_no_lease_after_another_claim(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.owned("r").await;
+    k.recovered("w1", 100).await;
+    let claim = Some(("w1".to_owned(), at(60)));
+    let again = k.ask(Start { claim, ..k.start("r") }).await;
+    assert_eq!(again, Started::Existing(RunStatus::Pending));
+}
+
+async fn a_repeated_debounce_is_still_new(store: &dyn Store) {
+    let k = Kit::new(store);
+    let start = Start { dedupe_id: "d".to_owned(), ready_at: at(9), ..k.start("r") };
+    let debounce = Debounce { start, max_wait: None };
+    for _ in 0..3 {
+        assert_eq!(k.ask(debounce.clone()).await, Debounced::New);
+    }
+    let other = Start { run_id: "s".to_owned(), input: "7".to_owned(), ..debounce.start };
+    let other = Debounce { start: other, max_wait: None };
+    for _ in 0..2 {
+        assert_eq!(k.ask(other.clone()).await, Debounced::Replaced("r".to_owned()));
+    }
+    assert_eq!(k.ask(k.dequeue("default", "w1", 9)).await.runs.len(), 1);
+}
+
+/// R76
+async fn a_repeated_record_writes_nothing_twice(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = k.owned("r").await;
+    k.owned("other").await;
+    k.signal("r", "paid", "s1").await;
+    let seq = k.load("r").await.signals[0].seq;
+    let append = |item: Option<&str>| With::Append {
+        stream: "log".to_owned(),
+        item: item.map(str::to_owned),
+    };
+    let entries = vec![
+        with(done(0, "wait", "1"), With::Consume(seq)),
+        with(done(1, "append", "1"), append(Some("1"))),
+        with(done(2, "send", "1"), With::Send(k.signal_op("other", "s", "x"))),
+        with(done(3, "spawn", "1"), With::Spawn(Box::new(k.start("kid")))),
+        entry(done(4, "plain", "1")),
+    ];
+    for _ in 0..3 {
+        assert_eq!(k.record(&lease, entries.clone()).await, Written::Done);
+    }
+    assert_eq!(k.steps("r").await.len(), 5);
+    assert_eq!((k.load("r").await.signals.len(), k.load("other").await.signals.len()), (0, 1));
+    let read = steadfast_store::op::ReadStream {
+        workspace: k.ws.clone(),
+        run_id: "r".to_owned(),
+        stream: "log".to_owned(),
+        from: 0,
+        limit: 10,
+    };
+    assert_eq!(k.ask(read).await.items, ["1"]);
+    assert_eq!(k.get("other").await.inbox, 1);
+}
+
+async fn a_repeated_finish_is_done(store: &dyn Store) {
+    let k = Kit::new(store);
+    let parent = k.owned("p").await;
+    let lease = k.owned_by(Start { parent: "p".to_owned(), ..k.start("r") }, "w1").await;
+    for _ in 0..3 {
+        assert_eq!(k.finish(&lease).await, Written::Done);
+    }
+    assert_eq!(k.get("p").await.inbox, 1, "the parent is told once");
+    for _ in 0..2 {
+        assert_eq!(k.fail(&parent).await, Written::Done);
+    }
+}
+
+async fn a_repeated_finish_with_another_outcome_is_fenced(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = k.owned("r").await;
+    k.finish(&lease).await;
+    assert_eq!(k.ask(k.finish_op(&lease, "\"other\"")).await, Written::Fenced);
+    assert_eq!(k.fail(&lease).await, Written::Fenced);
+    assert_eq!(k.get("r").await.output.as_deref(), Some("true"));
+}
+
+async fn a_repeated_suspension_is_done_until_the_run_is_claimed(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = k.owned("r").await;
+    let entries = vec![entry(done(0, "a", "1"))];
+    let suspend = Suspend { entries, ..k.suspend_op(&lease, 0) };
+    for _ in 0..3 {
+        assert_eq!(k.ask(suspend.clone()).await, Suspended::Done);
+    }
+    k.recovered("w1", 1000).await;
+    assert_eq!(k.ask(suspend).await, Suspended::Fenced);
+    assert_eq!(k.steps("r").await.len(), 1);
+}
+
+async fn a_repeated_release_is_done_until_the_run_is_claimed(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = k.owned("r").await;
+    let release = Release { lease: lease.clone(), now: at(5) };
+    for _ in 0..3 {
+        assert_eq!(k.ask(release.clone()).await, Written::Done);
+    }
+    let stranger = Lease { epoch: 2, ..lease };
+    assert_eq!(k.ask(Release { lease: stranger, now: at(5) }).await, Written::Fenced);
+    k.recovered("w1", 6).await;
+    assert_eq!(k.ask(release).await, Written::Fenced);
+    assert_eq!(k.get("r").await.worker, "w1");
+}
+
+async fn a_repeated_continuation_starts_over_once(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = k.owned("r").await;
+    let again = |generation| ContinueAsNew {
+        lease: lease.clone(),
+        input: "2".to_owned(),
+        generation,
+        now: at(5),
+    };
+    for _ in 0..3 {
+        assert_eq!(k.ask(again(0)).await, Written::Done);
+    }
+    assert_eq!(k.get("r").await.generation, 1);
+    assert_eq!(k.ask(again(1)).await, Written::Done);
+    assert_eq!(k.get("r").await.generation, 2);
+}
+
+async fn a_repeated_cancel_resume_fork_and_signal_are_recognisable(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.owned("r").await;
+    assert_eq!(k.signal("r", "s", "s1").await, Signalled::Accepted);
+    assert_eq!(k.signal("r", "s", "s1").await, Signalled::Duplicate);
+    assert_eq!(k.cancel("r").await, Cancelled::Done(Vec::new()));
+    let cancelled = k.get("r").await;
+    assert_eq!(k.cancel("r").await, Cancelled::AlreadyOver(RunStatus::Cancelled));
+    assert_eq!(k.get("r").await, cancelled);
+    let resume = Resume { workspace: k.ws.clone(), run_id: "r".to_owned(), now: at(9) };
+    assert_eq!(k.ask(resume.clone()).await, Resumed::Done);
+    assert_eq!(k.ask(resume).await, Resumed::NotStopped(RunStatus::Enqueued));
+    let fork = Fork {
+        workspace: k.ws.clone(),
+        source: "r".to_owned(),
+        from_step: 0,
+        run_id: "f".to_owned(),
+        input: None,
+        patches: Vec::new(),
+        app_version: None,
+        timeout: None,
+        now: at(9),
+    };
+    assert_eq!(k.ask(fork.clone()).await, Forked::Done);
+    assert_eq!(k.ask(fork).await, Forked::Taken { same: true });
+    assert_eq!(k.ask(k.dequeue("default", "w1", 10)).await.runs.len(), 2);
+}
+
+async fn a_repeated_slot_is_held_once_and_freed_once(store: &dyn Store) {
+    let k = Kit::new(store);
+    let mut queue = plain("q");
+    queue.concurrency = Some(1);
+    k.put(queue).await;
+    let lease = k.owned("r").await;
+    let take = TakeSlot {
+        lease: lease.clone(),
+        step: 1,
+        queue: "q".to_owned(),
+        partition: String::new(),
+        lease_until: at(60),
+        now: at(1),
+    };
+    for _ in 0..3 {
+        assert_eq!(k.ask(take.clone()).await, SlotTaken::Done);
+    }
+    let free = FreeSlot { lease, step: 1 };
+    assert_eq!(k.ask(free.clone()).await, Freed(true));
+    assert_eq!(k.ask(free).await, Freed(false));
+    assert_eq!(k.ask(take).await, SlotTaken::Done);
+}
+
+async fn a_repeated_claim_takes_no_run_twice(store: &dyn Store) {
+    let k = Kit::new(store);
+    for id in ["a", "b", "c"] {
+        k.started(k.start(id)).await;
+    }
+    let two = steadfast_store::op::Dequeue { limit: 2, ..k.dequeue("default", "w1", 1) };
+    assert_eq!(ids(&k.ask(two.clone()).await.runs), ["a", "b"]);
+    assert_eq!(ids(&k.ask(two).await.runs), ["c"]);
+    assert_eq!(k.ask(k.wake("w1", 100)).await.runs.len(), 3);
+    assert_eq!(k.ask(k.wake("w1", 100)).await.runs.len(), 0);
+}
+
+async fn a_repeated_queue_changes_nothing(store: &dyn Store) {
+    let k = Kit::new(store);
+    let queue = plain("q");
+    let put = steadfast_store::op::PutQueue { workspace: k.ws.clone(), queue, now: at(0) };
+    assert!(k.ask(put.clone()).await.created);
+    assert!(!k.ask(put).await.created);
+    let listed = k.ask(steadfast_store::op::ListQueues { workspace: k.ws.clone() }).await;
+    assert_eq!(listed.0, [plain("q")]);
+}

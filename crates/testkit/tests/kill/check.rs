@@ -1,0 +1,235 @@
+//! The judgement, when all is over: the ledger's log against the tables and the diaries.
+//!
+//! The late-call rule, precisely. A step is *known to be recorded* from the moment the supervisor
+//! saw its record, or the ledger saw the next step of the same sequence being called, whichever
+//! came first: no step may start before the one in front of it is durable. A call that reaches the
+//! ledger later than that is a violation unless it was in flight before, which is believed in two
+//! cases only:
+//! - its life was dead by that moment: the bytes waited in a socket;
+//! - its life was frozen at that moment or before, and the call came no later than [`IN_FLIGHT_US`]
+//!   after that life was thawed: it had passed its lease check before the frost. A zombie that
+//!   begins anything after that was not stopped by its lease, and is a violation.
+//!
+//! Deliberately absent: trust in the workers. Nothing they say counts, except the name of their
+//! life.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use steadfast::{RunStatus, StepKind};
+use steadfast_testkit::ledger::Arrival;
+
+use crate::fleet::Life;
+use crate::shapes::{self, Shape};
+use crate::watch::{Recorded, Watched};
+
+/// How long after a thaw a call still counts as sent before the frost.
+const IN_FLIGHT_US: u64 = 1_000_000;
+
+/// All that is known about a storm.
+pub(crate) struct History<'a> {
+    pub(crate) log: &'a [Arrival],
+    pub(crate) lives: &'a BTreeMap<String, Life>,
+    pub(crate) runs: &'a BTreeMap<String, Watched>,
+    pub(crate) acked: &'a BTreeMap<String, &'static Shape>,
+}
+
+type Calls<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a Arrival>>;
+
+/// Everything that is wrong.
+pub(crate) fn check(history: &History<'_>) -> Vec<String> {
+    let mut calls = Calls::new();
+    for arrival in history.log {
+        let step = (arrival.call.run.as_str(), arrival.call.step.as_str());
+        calls.entry(step).or_default().push(arrival);
+    }
+    let mut faults = Vec::new();
+    runs(history, &calls, &mut faults);
+    late_calls(history, &calls, &mut faults);
+    effects(&calls, &mut faults);
+    for (run, step) in calls.keys() {
+        if !history.runs.contains_key(*run) {
+            faults.push(format!(
+                "step {step} was called for run {run}, which does not exist"
+            ));
+        }
+    }
+    faults
+}
+
+/// How many calls were more than a step needs by its nature.
+pub(crate) fn repeated(log: &[Arrival]) -> usize {
+    let steps: BTreeSet<_> = log.iter().map(|a| (&a.call.run, &a.call.step)).collect();
+    log.iter()
+        .filter(|a| a.answer.is_some())
+        .count()
+        .saturating_sub(steps.len())
+}
+
+/// G1, G2, G3: every acknowledged start is one run that succeeded with the right result, and there
+/// is no other run than those and their children.
+fn runs(history: &History<'_>, calls: &Calls<'_>, faults: &mut Vec<String>) {
+    for (id, shape) in history.acked {
+        match history.runs.get(id) {
+            None => faults.push(format!("{id} was acknowledged and does not exist")),
+            Some(run) => one_run(history, calls, run, shape, faults),
+        }
+    }
+    for (id, run) in history.runs {
+        if run.row.parent.is_empty() {
+            if !history.acked.contains_key(id) {
+                faults.push(format!("{id} exists and was never acknowledged"));
+            }
+        } else {
+            one_run(history, calls, run, &shapes::MEMBER, faults);
+        }
+    }
+}
+
+fn one_run(
+    history: &History<'_>,
+    calls: &Calls<'_>,
+    run: &Watched,
+    shape: &Shape,
+    faults: &mut Vec<String>,
+) {
+    let (id, row) = (&run.row.run_id, &run.row);
+    if row.status != RunStatus::Success {
+        faults.push(format!(
+            "{id} is {}, not SUCCESS: {:?}",
+            row.status, row.error
+        ));
+        return;
+    }
+    let called: Vec<&Recorded> = run
+        .records
+        .values()
+        .filter(|r| makes_calls(r.kind))
+        .collect();
+    let names: Vec<&str> = called.iter().map(|r| r.name.as_str()).collect();
+    if names != shape.steps {
+        faults.push(format!(
+            "{id} recorded {names:?}, its code has {:?}",
+            shape.steps
+        ));
+    }
+    let mut expected: Vec<String> = called.iter().map(|r| value(r)).collect();
+    for (nonce, recorded) in expected.iter().zip(&called) {
+        let given = of_step(calls, id, recorded).iter();
+        let given: BTreeSet<&str> = given.filter_map(|a| a.answer.as_deref()).collect();
+        let unknown = nonce == "unknown" && recorded.name == "once";
+        if !unknown && !given.contains(nonce.as_str()) {
+            let name = &recorded.name;
+            faults.push(format!(
+                "{id} recorded {nonce} for {name}; the ledger gave {given:?}"
+            ));
+        }
+    }
+    if shape.workflow == "signaller" {
+        expected.insert(1, format!("word of {id}"));
+        expected.push("none".to_owned());
+    }
+    let children = history
+        .runs
+        .values()
+        .filter(|child| child.row.parent == *id);
+    // In the order of their ids, which is the order in which the parent joins them.
+    children.for_each(|child| expected.extend(list(child.row.output.as_deref())));
+    let result = list(row.output.as_deref());
+    if result != expected {
+        faults.push(format!("{id} gave {result:?} and recorded {expected:?}"));
+    }
+}
+
+fn makes_calls(kind: StepKind) -> bool {
+    matches!(kind, StepKind::Step | StepKind::Effect)
+}
+
+/// What the code got from a record.
+fn value(recorded: &Recorded) -> String {
+    match &recorded.outcome {
+        Ok(text) => serde_json::from_str(text).unwrap_or_else(|_| text.clone()),
+        Err(error) if error.code() == "SF-0301" => "unknown".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn list(output: Option<&str>) -> Vec<String> {
+    output
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default()
+}
+
+fn of_step<'a>(calls: &'a Calls<'a>, id: &'a str, step: &'a Recorded) -> &'a [&'a Arrival] {
+    calls
+        .get(&(id, step.name.as_str()))
+        .map_or(&[], Vec::as_slice)
+}
+
+/// G4, G11: nothing is called after its record, except what was in flight.
+fn late_calls(history: &History<'_>, calls: &Calls<'_>, faults: &mut Vec<String>) {
+    for (id, run) in history.runs {
+        let recorded: Vec<&Recorded> = run
+            .records
+            .values()
+            .filter(|r| makes_calls(r.kind))
+            .collect();
+        for (n, step) in recorded.iter().enumerate() {
+            let next = recorded
+                .get(n + 1)
+                .filter(|_| run.row.workflow != "parallel");
+            let next_us = next
+                .and_then(|next| of_step(calls, id, next).first())
+                .map(|call| call.at_us);
+            let known_us = step.seen_us.min(next_us.unwrap_or(u64::MAX));
+            for call in of_step(calls, id, step) {
+                if call.at_us > known_us && !in_flight(history, call, known_us) {
+                    let life = history.lives.get(&call.call.worker);
+                    faults.push(format!(
+                        "{id} called {} after it was known to be recorded at {known_us} (seen at \
+                         {}, next step at {next_us:?}): {call:?} by {life:?}",
+                        step.name, step.seen_us
+                    ));
+                }
+            }
+        }
+    }
+}
+
+fn in_flight(history: &History<'_>, call: &Arrival, known_us: u64) -> bool {
+    let Some(life) = history.lives.get(&call.call.worker) else {
+        return false;
+    };
+    let thawing = |thawed: Option<u64>| thawed.is_none_or(|at| call.at_us <= at + IN_FLIGHT_US);
+    life.dead_us.is_some_and(|dead| dead <= known_us)
+        || life
+            .frozen_us
+            .iter()
+            .any(|(from, to)| *from <= known_us && thawing(*to))
+}
+
+/// G5, G6: an effect without a key is called at most once; a key belongs to one effect for ever.
+fn effects(calls: &Calls<'_>, faults: &mut Vec<String>) {
+    let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+    for ((run, step), of_step) in calls {
+        if *step == "once" && of_step.len() > 1 {
+            faults.push(format!(
+                "{run} called an at-most-once effect {} times",
+                of_step.len()
+            ));
+        }
+        if *step != "keyed" {
+            continue;
+        }
+        let keys: BTreeSet<&str> = of_step.iter().map(|a| a.call.key.as_str()).collect();
+        if keys.len() != 1 || keys.contains("") {
+            faults.push(format!(
+                "{run} called its keyed effect with the keys {keys:?}"
+            ));
+        }
+        for key in keys {
+            if owners.insert(key, run).is_some_and(|other| other != *run) {
+                faults.push(format!("two runs used the key {key}"));
+            }
+        }
+    }
+}
