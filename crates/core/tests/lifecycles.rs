@@ -5,7 +5,8 @@ use steadfast_core::RunStatus;
 fn generated() -> String {
     format!(
         "# Lifecycles\n\nGenerated from the tables in `core`; \
-         `UPDATE_DOCS=1 cargo test -p steadfast-core` writes it anew.\n\n## Run\n\n```mermaid\n{}```\n",
+         `UPDATE_DOCS=1 cargo test -p steadfast-core` writes it anew.\n\n\
+         ## Run\n\n```mermaid\n{}```\n",
         RunStatus::mermaid()
     )
 }

@@ -68,15 +68,24 @@ impl Attempt {
         let outcome = self.perform().await;
         self.hub.env.crash_point("step.performed");
         if self.options.slot.is_some() {
-            let freed = op::FreeSlot {
-                lease: self.lease.clone(),
-                step: self.step(),
-            };
-            // If it fails, the slot runs out with its lease.
-            let _ = self.hub.store.ask(freed).await;
-            self.hub.ready.ring();
+            self.free_slot().await;
         }
         self.end(outcome);
+    }
+
+    async fn free_slot(&self) {
+        let freed = op::FreeSlot {
+            lease: self.lease.clone(),
+            step: self.step(),
+        };
+        // If it fails, the slot runs out with its lease.
+        let _ = self.hub.store.ask(freed).await;
+        self.hub.ready.ring();
+    }
+
+    /// Whether something that was asked for with this end is still ours for a while.
+    fn lasts(&self, until: Timestamp) -> bool {
+        self.hub.now().after(self.lease_for / 10) < until
     }
 
     fn step(&self) -> i64 {
@@ -115,16 +124,19 @@ impl Attempt {
         loop {
             let heard = self.hub.ready.rings();
             let now = self.hub.now();
+            let until = now.after(self.lease_for);
             let take = op::TakeSlot {
                 lease: self.lease.clone(),
                 step: self.step(),
                 queue: slot.queue.clone(),
                 partition: slot.partition.clone(),
-                lease_until: now.after(self.lease_for),
+                lease_until: until,
                 now,
             };
             match self.hub.store.ask(take).await? {
-                op::SlotTaken::Done => return Ok(()),
+                op::SlotTaken::Done if self.lasts(until) => return Ok(()),
+                // The store was away for so long that the slot is no longer ours: once more.
+                op::SlotTaken::Done => self.free_slot().await,
                 op::SlotTaken::Full { until } => {
                     let at_most = until.map_or(pause, |at| now.until(at).min(pause));
                     let hint = Box::pin(self.hub.ready.after(heard));

@@ -50,7 +50,10 @@ pub(crate) fn random() -> f64 {
 }
 
 /// Tries until the answer is final.
-pub(crate) async fn patiently<T, Fut>(what: &str, mut attempt: impl FnMut() -> Fut) -> Result<T, Error>
+pub(crate) async fn patiently<T, Fut>(
+    what: &str,
+    mut attempt: impl FnMut() -> Fut,
+) -> Result<T, Error>
 where
     Fut: Future<Output = Result<T, Error>>,
 {
@@ -90,7 +93,13 @@ mod tests {
         let answer = patiently("test", || {
             left -= 1;
             let again = left > 0;
-            async move { if again { Err(Error::Transient("down".into())) } else { Ok(7) } }
+            async move {
+                if again {
+                    Err(Error::Transient("down".into()))
+                } else {
+                    Ok(7)
+                }
+            }
         });
         assert_eq!(answer.await, Ok(7));
         let mut tries = 0;

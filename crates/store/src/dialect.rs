@@ -9,7 +9,10 @@
 /// A family of databases.
 #[cfg_attr(
     not(all(feature = "sqlite", feature = "postgres", feature = "mysql")),
-    allow(dead_code, reason = "the dialects are one table, whichever drivers are built in")
+    allow(
+        dead_code,
+        reason = "the dialects are one table, whichever drivers are built in"
+    )
 )]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Dialect {
@@ -21,12 +24,12 @@ pub(crate) enum Dialect {
 
 /// Columns of `run`, in the order in which `RunRow` is read.
 const RUN_COLUMNS: &str = "run_id, workflow, status, input, output, error, queue, partition_key, \
-    priority, dedupe_id, app_version, worker, epoch, attempts, max_attempts, created_at, updated_at, \
-    started_at, finished_at, ready_at, wake_at, parked, waits, timeout_us, deadline_at, forked_from, \
-    parent, detached, generation, seed, inbox";
+    priority, dedupe_id, app_version, worker, epoch, attempts, max_attempts, created_at, \
+    updated_at, started_at, finished_at, ready_at, wake_at, parked, waits, timeout_us, \
+    deadline_at, forked_from, parent, detached, generation, seed, inbox";
 /// Columns of `step`, in the order in which a record is read.
-const STEP_COLUMNS: &str = "function_id, seq, name, kind, state, input, output, error, child_run_id, \
-    attempt, started_at, completed_at, next_at";
+const STEP_COLUMNS: &str = "function_id, seq, name, kind, state, input, output, error, \
+    child_run_id, attempt, started_at, completed_at, next_at";
 /// Columns of `queue`, in the order in which `QueueRow` is read.
 const QUEUE_COLUMNS: &str = "name, concurrency, worker_concurrency, rate_limit, rate_period_us, \
     priorities, partitioned, paused";
@@ -63,8 +66,6 @@ impl Dialect {
             ("for_update" | "skip_locked", Sqlite) => "",
             ("for_update", Postgres | Mysql) => "FOR UPDATE",
             ("skip_locked", Postgres | Mysql) => "FOR UPDATE SKIP LOCKED",
-            ("escape", Sqlite | Postgres) => "ESCAPE '\\'",
-            ("escape", Mysql) => "ESCAPE '\\\\'",
             _ => return None,
         };
         Some(text.to_owned())

@@ -14,6 +14,7 @@
 
 mod apply;
 mod backend;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod clock;
 mod dialect;
 mod error;
@@ -21,8 +22,8 @@ mod gate;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod lane;
 mod migrate;
-mod open;
 pub mod op;
+mod open;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod session;
 mod statement;

@@ -125,7 +125,10 @@ macro_rules! operations {
                 fn from_reply(reply: Reply) -> $reply {
                     match reply {
                         Reply::$name(reply) => reply,
-                        other => unreachable!("invariant: {other:?} does not answer {}", stringify!($name)),
+                        other => unreachable!(
+                            "invariant: {other:?} does not answer {}",
+                            stringify!($name)
+                        ),
                     }
                 }
             }

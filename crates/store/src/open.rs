@@ -28,7 +28,9 @@ pub async fn open(url: &str) -> Result<OpenStore, Error> {
 
 /// The URL without its password, fit for a message.
 pub(crate) fn redacted(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
     match rest.rsplit_once('@') {
         Some((user, host)) => {
             let name = user.split(':').next().unwrap_or_default();
@@ -44,14 +46,22 @@ mod tests {
 
     #[test]
     fn a_password_never_reaches_a_message() {
-        assert_eq!(redacted("postgres://me:s3cret@db/app"), "postgres://me:***@db/app");
-        assert_eq!(redacted("postgres://me:p@ss@db/app"), "postgres://me:***@db/app");
+        assert_eq!(
+            redacted("postgres://me:s3cret@db/app"),
+            "postgres://me:***@db/app"
+        );
+        assert_eq!(
+            redacted("postgres://me:p@ss@db/app"),
+            "postgres://me:***@db/app"
+        );
         assert_eq!(redacted("sqlite://orders.db"), "sqlite://orders.db");
     }
 
     #[tokio::test]
     async fn an_unknown_scheme_is_refused_with_the_ones_there_are() {
-        let Err(refused) = open("redis://x").await else { panic!("opened") };
+        let Err(refused) = open("redis://x").await else {
+            panic!("opened")
+        };
         assert!(refused.to_string().contains("sqlite://file"));
     }
 }

@@ -76,7 +76,7 @@ pub async fn sequence(
     let (mut model, mut coverage) = (Model::new(), Coverage::default());
     let mut history: Vec<Op> = Vec::new();
     for index in 0..operations {
-        let op = generator.op();
+        let op = generator.op(model.leases(&workspace));
         let expected = model.apply(&op);
         let found = store.call(op.clone()).await;
         history.push(op);
@@ -118,9 +118,13 @@ fn divergence(
     expected: &Result<Reply, Error>,
     found: &Result<Reply, Error>,
 ) -> Box<Divergence> {
-    let (op, before) = history.split_last().expect("invariant: an operation was applied");
+    let (op, before) = history
+        .split_last()
+        .expect("invariant: an operation was applied");
     let writes: Vec<_> = before.iter().filter(|op| !op.is_read()).collect();
-    let shown = writes[writes.len().saturating_sub(5)..].iter().map(|op| format!("{op:?}"));
+    let shown = writes[writes.len().saturating_sub(5)..]
+        .iter()
+        .map(|op| format!("{op:?}"));
     Box::new(Divergence {
         seed,
         index,

@@ -19,7 +19,7 @@ use std::sync::Mutex;
 use futures::future::BoxFuture;
 use steadfast_core::driver::Record;
 use steadfast_core::{RunStatus, Timestamp};
-use steadfast_store::op::{Forked, QueueRow, RunRow, Suspended, WorkerRow, Written};
+use steadfast_store::op::{Forked, Lease, QueueRow, RunRow, Suspended, WorkerRow, Written};
 use steadfast_store::{Error, Op, Reply, Store};
 
 pub(crate) use read::matches;
@@ -113,6 +113,19 @@ impl Model {
         reply
     }
 
+    /// The leases that are good now.
+    pub fn leases(&self, workspace: &str) -> Vec<Lease> {
+        let owned = self.runs_of(workspace).filter(|run| !run.worker.is_empty());
+        owned
+            .map(|run| Lease {
+                workspace: workspace.to_owned(),
+                run_id: run.run_id.clone(),
+                worker: run.worker.clone(),
+                epoch: run.epoch,
+            })
+            .collect()
+    }
+
     fn dispatch(&mut self, op: &Op) -> Result<Reply, Error> {
         Ok(match op {
             Op::Start(op) => Reply::Start(self.start(op)),
@@ -167,7 +180,10 @@ impl Model {
     fn runs_of(&self, workspace: &str) -> impl Iterator<Item = &RunRow> {
         let from = key(workspace, "");
         let workspace = workspace.to_owned();
-        self.runs.range(from..).take_while(move |((ws, _), _)| *ws == workspace).map(|(_, run)| run)
+        self.runs
+            .range(from..)
+            .take_while(move |((ws, _), _)| *ws == workspace)
+            .map(|(_, run)| run)
     }
 
     /// Runs that wait on a queue, in no promised order.

@@ -18,7 +18,7 @@ use steadfast_testkit::faults::{Explore, Plan, Rates, Report, shrink};
 use steadfast_testkit::scenario::{Play, Played, SHAPES, Shape, play};
 
 /// Runs per shape: single faults come first, pairs share what is left.
-const BUDGET: u64 = 1200;
+const BUDGET: u64 = 700;
 /// Random worlds.
 const SEEDS: u64 = 300;
 /// Runs in a random world.

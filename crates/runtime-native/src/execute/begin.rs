@@ -146,12 +146,17 @@ impl Execution {
             .map(|(id, _)| *id)
             .collect();
         for id in due {
-            self.before_leaving().await?;
             self.waits.remove(&id);
-            if let Some(mut call) = self.calls.remove(&id) {
-                call.attempt += 1;
-                self.attempt(id, call);
+            let Some(mut call) = self.calls.remove(&id) else {
+                continue;
+            };
+            call.attempt += 1;
+            if call.once {
+                // Found as waiting for this attempt, it would be made again.
+                self.pending.push(begun(id, &call));
             }
+            self.before_leaving().await?;
+            self.attempt(id, call);
         }
         Ok(())
     }
@@ -178,15 +183,7 @@ impl Execution {
                 return Ok(self.attempt_ended(crate::call::Ended { id, outcome }));
             }
         } else {
-            let mut begun = Record::done(id, 0, &call.name, call.kind, Ok("null".to_owned()));
-            begun.state = RecordState::Executing;
-            begun.input.clone_from(&call.input);
-            begun.started_at = call.started_at;
-            self.pending.push(Entry {
-                record: begun,
-                replaces: false,
-                with: None,
-            });
+            self.pending.push(begun(id, &call));
             call.recorded = true;
         }
         self.before_leaving().await?;
@@ -201,7 +198,8 @@ impl Execution {
         if !self.lease_lasts() {
             return Err(Exit::Stopped);
         }
-        Ok(())
+        // A run that comes back after its deadline begins nothing more.
+        self.check_deadline().await
     }
 
     fn attempt(&mut self, id: u64, mut call: Call) {
@@ -356,11 +354,26 @@ impl Execution {
     }
 }
 
-/// Whether carrying it out leaves the process, and so has to wait for another worker while draining.
+/// Whether carrying it out leaves the process, and so has to wait for another worker while
+/// draining.
 fn leaves(ask: &Ask) -> bool {
     match ask {
         Ask::Call { .. } | Ask::Effect { .. } | Ask::Transaction(_) => true,
         Ask::Sleep { .. } | Ask::Signal { .. } | Ask::Join { .. } => false,
         Ask::Send { .. } | Ask::Publish { .. } | Ask::Append { .. } | Ask::Spawn(_) => false,
+    }
+}
+
+/// The record of an attempt that is about to be made.
+fn begun(id: u64, call: &Call) -> Entry {
+    let mut record = Record::done(id, 0, &call.name, call.kind, Ok("null".to_owned()));
+    record.state = RecordState::Executing;
+    record.input.clone_from(&call.input);
+    record.attempt = call.attempt;
+    record.started_at = call.started_at;
+    Entry {
+        record,
+        replaces: call.recorded,
+        with: None,
     }
 }

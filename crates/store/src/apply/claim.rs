@@ -3,7 +3,9 @@
 //! Invariants: every claim raises the epoch; rows another worker has locked are skipped, not waited
 //! for; attempts count dequeues and recoveries, not wake-ups.
 
-use steadfast_core::{Error as Failure, ErrorClass, RunEvent, RunStatus, Timestamp, Transition, limits};
+use steadfast_core::{
+    Error as Failure, ErrorClass, RunEvent, RunStatus, Timestamp, Transition, limits,
+};
 
 use super::{queue, rows, steer};
 use crate::error::Error;
@@ -19,9 +21,10 @@ pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, E
     let ws = op.workspace.as_str();
     let queue = match queue::counted(tx, ws, &op.queue).await? {
         Some(queue) => queue,
-        None if op.queue == DEFAULT_QUEUE => {
-            QueueRow { name: op.queue.clone(), ..QueueRow::default() }
-        }
+        None if op.queue == DEFAULT_QUEUE => QueueRow {
+            name: op.queue.clone(),
+            ..QueueRow::default()
+        },
         None => return Ok(Claimed::default()),
     };
     let mut claimed = Claimed::default();
@@ -41,7 +44,9 @@ pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, E
         }
         let take = usize::try_from(free).unwrap_or(0).min(left);
         if take > 0 {
-            claimed.runs.extend(take_from(tx, op, &queue, &partition, take).await?);
+            claimed
+                .runs
+                .extend(take_from(tx, op, &queue, &partition, take).await?);
         }
     }
     if claimed.runs.is_empty() && claimed.next_at.is_none() {
@@ -55,7 +60,11 @@ pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, E
 }
 
 /// The partitions to look at, beginning after the one served last and going round once.
-async fn partitions(tx: &mut impl Tx, op: &Dequeue, queue: &QueueRow) -> Result<Vec<String>, Error> {
+async fn partitions(
+    tx: &mut impl Tx,
+    op: &Dequeue,
+    queue: &QueueRow,
+) -> Result<Vec<String>, Error> {
     if !queue.partitioned {
         return Ok(vec![String::new()]);
     }
@@ -85,8 +94,14 @@ async fn partitions(tx: &mut impl Tx, op: &Dequeue, queue: &QueueRow) -> Result<
 }
 
 fn worker_room(op: &Dequeue, queue: &QueueRow, partition: &str) -> i64 {
-    let Some(limit) = queue.worker_concurrency else { return i64::MAX };
-    let has = op.worker_has.iter().find(|(key, _)| key == partition).map_or(0, |(_, n)| *n);
+    let Some(limit) = queue.worker_concurrency else {
+        return i64::MAX;
+    };
+    let has = op
+        .worker_has
+        .iter()
+        .find(|(key, _)| key == partition)
+        .map_or(0, |(_, n)| *n);
     limit - has
 }
 
@@ -102,7 +117,12 @@ async fn take_from(
         app_version: &op.app_version, limit: take,
     };
     let mut runs = rows::runs(tx.query("run_dequeue_select", at).await?)?;
-    let claim = Claim { ws: &op.workspace, worker: &op.worker, until: op.lease_until, now: op.now };
+    let claim = Claim {
+        ws: &op.workspace,
+        worker: &op.worker,
+        until: op.lease_until,
+        now: op.now,
+    };
     claim.take(tx, &mut runs, 1).await?;
     for run in &runs {
         let token = format!("{}#{}", run.run_id, run.epoch);
@@ -121,7 +141,9 @@ struct Claim<'a> {
 impl Claim<'_> {
     /// Claims locked rows, all in the same status, in the database and in memory alike.
     async fn take(&self, tx: &mut impl Tx, runs: &mut [RunRow], attempt: i64) -> Result<(), Error> {
-        let Some(head) = runs.first() else { return Ok(()) };
+        let Some(head) = runs.first() else {
+            return Ok(());
+        };
         let arrow = arrow(head.status, RunEvent::Claim)?;
         let ids: Vec<String> = runs.iter().map(|r| r.run_id.clone()).collect();
         let set = params! {
@@ -147,24 +169,27 @@ impl Claim<'_> {
 
 /// The arrow for an event; the rows were selected by status, so a refusal is a bug.
 fn arrow(from: RunStatus, event: RunEvent) -> Result<Transition<RunStatus>, Error> {
-    from.on(event).map_err(|refused| Error::Incompatible(refused.to_string()))
+    from.on(event)
+        .map_err(|refused| Error::Incompatible(refused.to_string()))
 }
 
 pub(super) async fn wake(tx: &mut impl Tx, op: &Wake) -> Result<Claimed, Error> {
     let mut rooms = op.rooms.clone();
-    let full: Vec<String> =
-        rooms.iter().filter(|(_, room)| *room <= 0).map(|(queue, _)| queue.clone()).collect();
+    let full: Vec<String> = rooms
+        .iter()
+        .filter(|(_, room)| *room <= 0)
+        .map(|(queue, _)| queue.clone())
+        .collect();
     let at = params! {
         workspace: &op.workspace, now: op.now, app_version: &op.app_version, full_queues: full,
         limit: op.limit.min(limits::CLAIM_BATCH),
     };
     let found = rows::runs(tx.query("run_wake_select", at).await?)?;
     let mut claimed = Claimed::default();
-    let (mut woken, mut recovered) = (Vec::new(), Vec::new());
+    let (mut woken, mut recovered, mut used_up) = (Vec::new(), Vec::new(), Vec::new());
     for run in found {
         if !run.parked && run.attempts > run.max_attempts {
-            exhaust(tx, op, &run).await?;
-            claimed.exhausted.push(run.run_id);
+            used_up.push(run);
             continue;
         }
         if let Some((_, room)) = rooms.iter_mut().find(|(queue, _)| *queue == run.queue) {
@@ -173,13 +198,27 @@ pub(super) async fn wake(tx: &mut impl Tx, op: &Wake) -> Result<Claimed, Error> 
                 continue;
             }
         }
-        if run.parked { woken.push(run) } else { recovered.push(run) }
+        if run.parked {
+            woken.push(run)
+        } else {
+            recovered.push(run)
+        }
     }
-    let claim = Claim { ws: &op.workspace, worker: &op.worker, until: op.lease_until, now: op.now };
+    let claim = Claim {
+        ws: &op.workspace,
+        worker: &op.worker,
+        until: op.lease_until,
+        now: op.now,
+    };
     claim.take(tx, &mut woken, 0).await?;
     claim.take(tx, &mut recovered, 1).await?;
     claimed.runs = woken;
     claimed.runs.append(&mut recovered);
+    // After the claims, because a parent may be among them: what is told of it is what is stored.
+    for run in used_up {
+        exhaust(tx, op, &run).await?;
+        claimed.exhausted.push(run.run_id);
+    }
     let next = params! { workspace: &op.workspace, now: op.now };
     if let Some(mut row) = first(tx, "run_next_wake", next).await? {
         claimed.next_at = Some(row.time()?).filter(|at| *at != Timestamp::NEVER);
@@ -203,9 +242,10 @@ async fn exhaust(tx: &mut impl Tx, op: &Wake, run: &RunRow) -> Result<(), Error>
 }
 
 pub(super) async fn take_over(tx: &mut impl Tx, op: &TakeOver) -> Result<TakenOver, Error> {
-    let escaped = op.name.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+    // A range, because SQLite's LIKE ignores case: `#` and what follows it, up to the next byte.
     let set = params! {
-        workspace: &op.workspace, pattern: format!("{escaped}#%"), worker: &op.worker, now: op.now,
+        workspace: &op.workspace, first: format!("{}#", op.name), end: format!("{}$", op.name),
+        worker: &op.worker, now: op.now,
     };
     Ok(TakenOver(tx.execute("run_take_over", set).await?))
 }
@@ -225,17 +265,29 @@ pub(super) async fn heartbeat(tx: &mut impl Tx, op: &Heartbeat) -> Result<Beaten
     let mut lost = Vec::new();
     for chunk in op.leases.chunks(limits::CLAIM_BATCH) {
         let ids: Vec<String> = chunk.iter().map(|(run_id, _)| run_id.clone()).collect();
+        let asked = params! { workspace: &op.workspace, worker: &op.worker, run_ids: ids };
+        let mut owned = Vec::new();
+        for mut row in tx.query("run_owned", asked).await? {
+            owned.push((row.text()?, row.int()?));
+        }
+        lost.extend(
+            chunk
+                .iter()
+                .filter(|l| !owned.contains(l))
+                .map(|(id, _)| id.clone()),
+        );
+        // Only these: an earlier life of this worker must not keep a run that a later one claimed.
+        owned.retain(|lease| chunk.contains(lease));
+        if owned.is_empty() {
+            continue;
+        }
+        let ids: Vec<String> = owned.into_iter().map(|(run_id, _)| run_id).collect();
         let mine = params! {
             workspace: &op.workspace, worker: &op.worker, run_ids: ids, lease_until: op.lease_until,
             now: op.now,
         };
         tx.execute("run_beat", mine).await?;
         tx.execute("slot_beat", mine).await?;
-        let mut owned = Vec::new();
-        for mut row in tx.query("run_owned", mine).await? {
-            owned.push((row.text()?, row.int()?));
-        }
-        lost.extend(chunk.iter().filter(|l| !owned.contains(l)).map(|(id, _)| id.clone()));
     }
     Ok(Beaten { lost })
 }

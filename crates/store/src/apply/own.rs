@@ -10,14 +10,15 @@ use super::{queue, rows, signal, start};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
 use crate::op::{
-    ContinueAsNew, Entry, Finish, Lease, Record, Release, RunRow, Signal, Signalled, Started, Suspend,
-    Suspended, With, Written,
+    ContinueAsNew, Entry, Finish, Lease, Record, Release, RunRow, Signal, Signalled, Started,
+    Suspend, Suspended, With, Written,
 };
 
 /// Whether the lease is good; if so, it stays good until this transaction ends.
 pub(super) async fn fenced(tx: &mut impl Tx, lease: &Lease) -> Result<bool, Error> {
     let at = params! {
-        workspace: &lease.workspace, run_id: &lease.run_id, epoch: lease.epoch, worker: &lease.worker,
+        workspace: &lease.workspace, run_id: &lease.run_id, epoch: lease.epoch,
+        worker: &lease.worker,
     };
     Ok(first(tx, "run_fence", at).await?.is_some())
 }
@@ -56,29 +57,45 @@ pub(crate) async fn due(tx: &mut impl Tx, op: &Record) -> Result<Due, Error> {
     if !fenced(tx, &op.lease).await? {
         return Ok(Due::Fenced);
     }
-    let Some(last) = op.entries.last() else { return Ok(Due::Now) };
+    let Some(last) = op.entries.last() else {
+        return Ok(Due::Now);
+    };
     let at = params! {
         workspace: &op.lease.workspace, run_id: &op.lease.run_id, function_id: id(&last.record),
         from: id(&last.record), limit: 1i64,
     };
-    let Some(mut row) = first(tx, "step_epoch", at).await? else { return Ok(Due::Now) };
+    let Some(mut row) = first(tx, "step_epoch", at).await? else {
+        return Ok(Due::Now);
+    };
     let mine = row.int()? == op.lease.epoch && row.text()? == last.record.name;
     if !mine || row.text()? != RecordState::Done.as_str() {
         return Ok(Due::Now);
     }
-    let stored = first(tx, "step_list", at).await?.map(rows::record).transpose()?;
+    let stored = first(tx, "step_list", at)
+        .await?
+        .map(rows::record)
+        .transpose()?;
     Ok(stored.map_or(Due::Now, |stored| Due::Before(stored.outcome)))
 }
 
 pub(super) async fn finish(tx: &mut impl Tx, op: &Finish) -> Result<Written, Error> {
-    let Some(run) = lock(tx, &op.lease).await? else { return Ok(Written::Fenced) };
-    let event = if op.outcome.is_ok() { RunEvent::Succeed } else { RunEvent::Fail };
+    let Some(run) = lock(tx, &op.lease).await? else {
+        return Ok(Written::Fenced);
+    };
+    let event = if op.outcome.is_ok() {
+        RunEvent::Succeed
+    } else {
+        RunEvent::Fail
+    };
     if !owned(&op.lease, &run) {
         // Our own earlier success, whose answer was lost: the epoch has not moved since.
         let mine = run.epoch == op.lease.epoch && ended_as(&run, &op.outcome);
         return Ok(if mine { Written::Done } else { Written::Fenced });
     }
-    let arrow = run.status.on(event).map_err(|e| Error::Incompatible(e.to_string()))?;
+    let arrow = run
+        .status
+        .on(event)
+        .map_err(|e| Error::Incompatible(e.to_string()))?;
     match write(tx, &op.lease, &op.entries).await? {
         Written::Done => {}
         other => return Ok(other),
@@ -109,19 +126,29 @@ pub(super) async fn arrive(
     now: steadfast_core::Timestamp,
 ) -> Result<(), Error> {
     if !run_id.is_empty() {
-        tx.execute("run_arrive", params! { workspace: ws, run_id: run_id, now: now }).await?;
+        tx.execute(
+            "run_arrive",
+            params! { workspace: ws, run_id: run_id, now: now },
+        )
+        .await?;
     }
     Ok(())
 }
 
 pub(super) async fn suspend(tx: &mut impl Tx, op: &Suspend) -> Result<Suspended, Error> {
-    let Some(run) = lock(tx, &op.lease).await? else { return Ok(Suspended::Fenced) };
+    let Some(run) = lock(tx, &op.lease).await? else {
+        return Ok(Suspended::Fenced);
+    };
     if !owned(&op.lease, &run) {
         let mine = run.epoch == op.lease.epoch
             && run.status == RunStatus::Pending
             && run.parked
             && run.waits == op.waits;
-        return Ok(if mine { Suspended::Done } else { Suspended::Fenced });
+        return Ok(if mine {
+            Suspended::Done
+        } else {
+            Suspended::Fenced
+        });
     }
     match write(tx, &op.lease, &op.entries).await? {
         Written::Done => {}
@@ -130,10 +157,15 @@ pub(super) async fn suspend(tx: &mut impl Tx, op: &Suspend) -> Result<Suspended,
     }
     let set = params! {
         workspace: &op.lease.workspace, run_id: &op.lease.run_id, epoch: op.lease.epoch,
-        worker: &op.lease.worker, inbox: op.inbox, wake_at: op.wake_at, waits: &op.waits, now: op.now,
+        worker: &op.lease.worker, inbox: op.inbox, wake_at: op.wake_at, waits: &op.waits,
+        now: op.now,
     };
     let parked = tx.execute("run_suspend", set).await? == 1;
-    Ok(if parked { Suspended::Done } else { Suspended::Arrived })
+    Ok(if parked {
+        Suspended::Done
+    } else {
+        Suspended::Arrived
+    })
 }
 
 pub(super) async fn release(tx: &mut impl Tx, op: &Release) -> Result<Written, Error> {
@@ -141,15 +173,26 @@ pub(super) async fn release(tx: &mut impl Tx, op: &Release) -> Result<Written, E
         workspace: &op.lease.workspace, run_id: &op.lease.run_id, epoch: op.lease.epoch,
         worker: &op.lease.worker, now: op.now,
     };
-    let released = tx.execute("run_release", set).await? == 1;
-    Ok(if released { Written::Done } else { Written::Fenced })
+    if tx.execute("run_release", set).await? == 1 {
+        return Ok(Written::Done);
+    }
+    // Our own earlier success, whose answer was lost: nobody has claimed the run since.
+    let mine = lock(tx, &op.lease).await?.is_some_and(|run| {
+        run.epoch == op.lease.epoch
+            && run.status == RunStatus::Pending
+            && run.parked
+            && run.waits.is_empty()
+    });
+    Ok(if mine { Written::Done } else { Written::Fenced })
 }
 
 pub(super) async fn continue_as_new(
     tx: &mut impl Tx,
     op: &ContinueAsNew,
 ) -> Result<Written, Error> {
-    let Some(run) = lock(tx, &op.lease).await? else { return Ok(Written::Fenced) };
+    let Some(run) = lock(tx, &op.lease).await? else {
+        return Ok(Written::Fenced);
+    };
     if !owned(&op.lease, &run) {
         return Ok(Written::Fenced);
     }
@@ -195,19 +238,29 @@ async fn put(tx: &mut impl Tx, lease: &Lease, entry: &Entry) -> Result<bool, Err
         attempt: i64::from(record.attempt), started_at: record.started_at,
         completed_at: record.completed_at, next_at: record.next_at, epoch: lease.epoch,
     };
-    let statement = if entry.replaces { "step_settle" } else { "step_insert" };
+    let statement = if entry.replaces {
+        "step_settle"
+    } else {
+        "step_insert"
+    };
     if tx.execute(statement, fields).await? == 1 {
         return Ok(true);
     }
     let Some(mut row) = first(tx, "step_epoch", fields).await? else {
-        return Err(Error::Refused(format!("step {} is not there to be settled", record.id)));
+        return Err(Error::Refused(format!(
+            "step {} is not there to be settled",
+            record.id
+        )));
     };
     if row.int()? == lease.epoch && row.text()? == record.name {
         // MySQL counts changed rows, not matched ones: an unfinished record that was settled to
         // what it already was has been settled all the same.
         return Ok(entry.replaces && row.text()? != RecordState::Done.as_str());
     }
-    Err(Error::Refused(format!("step {} of run {} is recorded already", record.id, lease.run_id)))
+    Err(Error::Refused(format!(
+        "step {} of run {} is recorded already",
+        record.id, lease.run_id
+    )))
 }
 
 fn id(record: &StepRecord) -> i64 {
@@ -221,7 +274,11 @@ async fn attach(
     record: &StepRecord,
     with: &With,
 ) -> Result<Option<String>, Error> {
-    let (ws, run_id, now) = (lease.workspace.as_str(), lease.run_id.as_str(), record.completed_at);
+    let (ws, run_id, now) = (
+        lease.workspace.as_str(),
+        lease.run_id.as_str(),
+        record.completed_at,
+    );
     match with {
         With::Consume(seq) => {
             let at = params! { workspace: ws, run_id: run_id, seq: *seq, function_id: id(record) };
@@ -238,7 +295,9 @@ async fn attach(
         }
         With::Append { stream, item } => {
             let at = params! { workspace: ws, run_id: run_id, stream: stream };
-            let end = first(tx, "stream_end", at).await?.map_or(Ok(-1), |mut row| row.int())?;
+            let end = first(tx, "stream_end", at)
+                .await?
+                .map_or(Ok(-1), |mut row| row.int())?;
             let item = params! {
                 workspace: ws, run_id: run_id, stream: stream, seq: end + 1, item: item.clone(),
                 function_id: id(record),
@@ -254,7 +313,10 @@ async fn attach(
 fn refusal_of_send(signal: &Signal, reply: Signalled) -> Option<String> {
     match reply {
         Signalled::Accepted | Signalled::Duplicate => None,
-        Signalled::Over => Some(format!("run {} is over and takes no signals", signal.run_id)),
+        Signalled::Over => Some(format!(
+            "run {} is over and takes no signals",
+            signal.run_id
+        )),
         Signalled::NotFound => Some(format!("there is no run {}", signal.run_id)),
     }
 }
@@ -262,7 +324,9 @@ fn refusal_of_send(signal: &Signal, reply: Signalled) -> Option<String> {
 fn refusal_of_spawn(reply: Started) -> Option<String> {
     match reply {
         Started::New(_) | Started::Existing(_) => None,
-        Started::Conflict(field) => Some(format!("the child's id is taken by a run with another {field}")),
+        Started::Conflict(field) => Some(format!(
+            "the child's id is taken by a run with another {field}"
+        )),
         Started::Duplicate(run_id) => Some(format!("run {run_id} has the deduplication id")),
         Started::NoQueue => Some("the child's queue does not exist".to_owned()),
     }

@@ -9,7 +9,7 @@ use super::{own, rows};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
 use crate::op::{
-    Freed, FreeSlot, Holder, InspectQueue, ListQueues, PutQueue, QueuePut, QueueReport, QueueRow,
+    FreeSlot, Freed, Holder, InspectQueue, ListQueues, PutQueue, QueuePut, QueueReport, QueueRow,
     Queues, RunRow, SlotTaken, Start, TakeSlot,
 };
 
@@ -46,7 +46,10 @@ pub(super) async fn room(
     partition: &str,
     now: Timestamp,
 ) -> Result<Room, Error> {
-    let mut room = Room { free: i64::MAX, eases_at: None };
+    let mut room = Room {
+        free: i64::MAX,
+        eases_at: None,
+    };
     if let Some(limit) = queue.concurrency {
         let (held, next) = held(tx, ws, &queue.name, partition, now).await?;
         room.free = limit - held;
@@ -87,7 +90,9 @@ async fn count(
     statement: &'static str,
     params: crate::gate::Params<'_>,
 ) -> Result<i64, Error> {
-    first(tx, statement, params).await?.map_or(Ok(0), |mut row| row.int())
+    first(tx, statement, params)
+        .await?
+        .map_or(Ok(0), |mut row| row.int())
 }
 
 /// Starts inside the sliding window, and the oldest of them.
@@ -98,7 +103,9 @@ async fn window(
     partition: &str,
     now: Timestamp,
 ) -> Result<(i64, Option<Timestamp>), Error> {
-    let Some((_, period)) = queue.rate else { return Ok((0, None)) };
+    let Some((_, period)) = queue.rate else {
+        return Ok((0, None));
+    };
     let at = params! {
         workspace: ws, queue: &queue.name, partition_key: partition, after: now.before(period),
     };
@@ -117,7 +124,9 @@ pub(super) async fn note_start(
     token: &str,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let Some((_, period)) = queue.rate else { return Ok(()) };
+    let Some((_, period)) = queue.rate else {
+        return Ok(());
+    };
     tx.execute(
         "start_prune",
         params! {
@@ -145,7 +154,11 @@ pub(super) async fn take_slot(tx: &mut impl Tx, op: &TakeSlot) -> Result<SlotTak
     if !own::fenced(tx, &op.lease).await? {
         return Ok(SlotTaken::Fenced);
     }
-    let partition = if queue.partitioned { op.partition.as_str() } else { "" };
+    let partition = if queue.partitioned {
+        op.partition.as_str()
+    } else {
+        ""
+    };
     let id = params! { workspace: ws, run_id: &op.lease.run_id, function_id: op.step };
     if let Some(mut row) = first(tx, "slot_of", id).await? {
         // Ours already (a repeated request), or left by an earlier owner of this run.
@@ -156,7 +169,9 @@ pub(super) async fn take_slot(tx: &mut impl Tx, op: &TakeSlot) -> Result<SlotTak
     }
     let room = room(tx, ws, &queue, partition, op.now).await?;
     if room.free <= 0 || queue.paused {
-        return Ok(SlotTaken::Full { until: room.eases_at });
+        return Ok(SlotTaken::Full {
+            until: room.eases_at,
+        });
     }
     tx.execute(
         "slot_insert",
@@ -167,7 +182,12 @@ pub(super) async fn take_slot(tx: &mut impl Tx, op: &TakeSlot) -> Result<SlotTak
         },
     )
     .await?;
-    let token = format!("{}#{}#{}", op.lease.run_id, op.step, op.lease.epoch);
+    // With what was there before it: a step may give its slot back and take it again at once.
+    let (before, _) = window(tx, ws, &queue, partition, op.now).await?;
+    let token = format!(
+        "{}#{}#{}#{before}",
+        op.lease.run_id, op.step, op.lease.epoch
+    );
     note_start(tx, ws, &queue, partition, &token, op.now).await?;
     Ok(SlotTaken::Done)
 }
@@ -189,7 +209,8 @@ pub(super) async fn put(tx: &mut impl Tx, op: &PutQueue) -> Result<QueuePut, Err
     let (ws, queue) = (op.workspace.as_str(), &op.queue);
     let fields = params! {
         workspace: ws, name: &queue.name, concurrency: queue.concurrency,
-        worker_concurrency: queue.worker_concurrency, rate_limit: queue.rate.map(|(limit, _)| limit),
+        worker_concurrency: queue.worker_concurrency,
+        rate_limit: queue.rate.map(|(limit, _)| limit),
         rate_period_us: queue.rate.map(|(_, period)| period), priorities: queue.priorities,
         partitioned: queue.partitioned, paused: queue.paused, now: op.now,
     };
@@ -207,8 +228,14 @@ pub(super) async fn put(tx: &mut impl Tx, op: &PutQueue) -> Result<QueuePut, Err
 }
 
 pub(super) async fn list(tx: &mut impl Tx, op: &ListQueues) -> Result<Queues, Error> {
-    let rows = tx.query("queue_list", params! { workspace: &op.workspace }).await?;
-    Ok(Queues(rows.into_iter().map(rows::queue).collect::<Result<_, _>>()?))
+    let rows = tx
+        .query("queue_list", params! { workspace: &op.workspace })
+        .await?;
+    Ok(Queues(
+        rows.into_iter()
+            .map(rows::queue)
+            .collect::<Result<_, _>>()?,
+    ))
 }
 
 pub(super) async fn inspect(tx: &mut impl Tx, op: &InspectQueue) -> Result<QueueReport, Error> {
@@ -222,21 +249,42 @@ pub(super) async fn inspect(tx: &mut impl Tx, op: &InspectQueue) -> Result<Queue
     let mut holders = Vec::new();
     for mut row in tx.query("run_holders", at).await? {
         let (run_id, worker, until) = (row.text()?, row.text()?, row.time()?);
-        holders.push(Holder { run_id, step: -1, worker, until });
+        holders.push(Holder {
+            run_id,
+            step: -1,
+            worker,
+            until,
+        });
     }
     for mut row in tx.query("slot_holders", at).await? {
         let (run_id, step) = (row.text()?, row.int()?);
-        holders.push(Holder { run_id, step, worker: row.text()?, until: row.time()? });
+        holders.push(Holder {
+            run_id,
+            step,
+            worker: row.text()?,
+            until: row.time()?,
+        });
     }
+    holders.truncate(100);
     let (held, _) = held(tx, ws, &op.queue, partition, op.now).await?;
     let (started, oldest) = match &queue {
         Some(queue) => window(tx, ws, queue, partition, op.now).await?,
         None => (0, None),
     };
-    let period = queue.as_ref().and_then(|q| q.rate).map(|(_, period)| period);
+    let period = queue
+        .as_ref()
+        .and_then(|q| q.rate)
+        .map(|(_, period)| period);
     let eases_at = oldest.zip(period).map(|(at, period)| at.after(period));
     let waiting = count(tx, "run_waiting", at).await?;
-    Ok(QueueReport { queue, holders, held, started, eases_at, waiting })
+    Ok(QueueReport {
+        queue,
+        holders,
+        held,
+        started,
+        eases_at,
+        waiting,
+    })
 }
 
 /// Takes a deduplication id for a start; gives the holder and since when, if it is taken.
@@ -253,7 +301,9 @@ pub(super) async fn dedupe_take(
     }
     match first(tx, "dedupe_get", key).await? {
         Some(mut row) => Ok(Some((row.text()?, row.time()?))),
-        None => Err(Error::Transient("the deduplication id was freed meanwhile".to_owned())),
+        None => Err(Error::Transient(
+            "the deduplication id was freed meanwhile".to_owned(),
+        )),
     }
 }
 

@@ -8,9 +8,7 @@ use steadfast_core::{Error as Failure, RunEvent, RunStatus, Timestamp, Transitio
 use super::{own, queue, rows};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
-use crate::op::{
-    Cancel, Cancelled, Fork, Forked, Purge, Purged, Resume, Resumed, RunRow,
-};
+use crate::op::{Cancel, Cancelled, Fork, Forked, Purge, Purged, Resume, Resumed, RunRow};
 
 async fn lock(tx: &mut impl Tx, ws: &str, run_id: &str) -> Result<Option<RunRow>, Error> {
     let at = params! { workspace: ws, run_id: run_id };
@@ -19,7 +17,9 @@ async fn lock(tx: &mut impl Tx, ws: &str, run_id: &str) -> Result<Option<RunRow>
 
 pub(super) async fn cancel(tx: &mut impl Tx, op: &Cancel) -> Result<Cancelled, Error> {
     let ws = op.workspace.as_str();
-    let Some(run) = lock(tx, ws, &op.run_id).await? else { return Ok(Cancelled::NotFound) };
+    let Some(run) = lock(tx, ws, &op.run_id).await? else {
+        return Ok(Cancelled::NotFound);
+    };
     let Ok(arrow) = run.status.on(RunEvent::Cancel) else {
         return Ok(Cancelled::AlreadyOver(run.status));
     };
@@ -70,22 +70,46 @@ pub(super) async fn resume(tx: &mut impl Tx, op: &Resume) -> Result<Resumed, Err
     let Ok(arrow) = run.status.on(RunEvent::Resume) else {
         return Ok(Resumed::NotStopped(run.status));
     };
+    let (rank, partition) = place_again(tx, &op.workspace, &run).await?;
     let set = params! {
         workspace: &op.workspace, run_id: &op.run_id, from: arrow.from().as_str(),
-        to: arrow.to().as_str(), now: op.now,
+        to: arrow.to().as_str(), partition_key: partition, sort_rank: rank, now: op.now,
     };
     tx.execute("run_resume", set).await?;
     Ok(Resumed::Done)
 }
 
+/// Where a run goes that is put on its queue again: by the queue's rules of now, because a run left
+/// in a partition that its queue has no more would never be found.
+async fn place_again(tx: &mut impl Tx, ws: &str, run: &RunRow) -> Result<(i64, String), Error> {
+    let queue = queue::get(tx, ws, &run.queue).await?.unwrap_or_default();
+    let rank = if queue.priorities { run.priority } else { 0 };
+    let partition = if queue.partitioned {
+        run.partition.clone()
+    } else {
+        String::new()
+    };
+    Ok((rank, partition))
+}
+
 pub(super) async fn fork(tx: &mut impl Tx, op: &Fork) -> Result<Forked, Error> {
     let ws = op.workspace.as_str();
-    let Some(source) = lock(tx, ws, &op.source).await? else { return Ok(Forked::NotFound) };
+    let Some(source) = lock(tx, ws, &op.source).await? else {
+        return Ok(Forked::NotFound);
+    };
     if let Some(taken) = lock(tx, ws, &op.run_id).await? {
-        return Ok(Forked::Taken { same: taken.forked_from == op.source });
+        return Ok(Forked::Taken {
+            same: taken.forked_from == op.source,
+        });
     }
-    if let Some(patch) = op.patches.iter().find(|p| i64::try_from(p.id).unwrap_or(i64::MAX) >= op.from_step) {
-        return Ok(Forked::NoSuchStep(i64::try_from(patch.id).unwrap_or(i64::MAX)));
+    if let Some(patch) = op
+        .patches
+        .iter()
+        .find(|p| i64::try_from(p.id).unwrap_or(i64::MAX) >= op.from_step)
+    {
+        return Ok(Forked::NoSuchStep(
+            i64::try_from(patch.id).unwrap_or(i64::MAX),
+        ));
     }
     insert_fork(tx, op, &source).await?;
     let copy = params! { workspace: ws, source: &op.source, to: &op.run_id, from: op.from_step };
@@ -112,10 +136,11 @@ pub(super) async fn fork(tx: &mut impl Tx, op: &Fork) -> Result<Forked, Error> {
 /// The new run: what the source was started with, on its queue, with a fresh budget.
 async fn insert_fork(tx: &mut impl Tx, op: &Fork, source: &RunRow) -> Result<(), Error> {
     let version = op.app_version.as_deref().unwrap_or(&source.app_version);
+    let (rank, partition) = place_again(tx, &op.workspace, source).await?;
     let new = params! {
         workspace: &op.workspace, run_id: &op.run_id, workflow: &source.workflow,
         status: RunStatus::Enqueued.as_str(), input: op.input.as_ref().unwrap_or(&source.input),
-        queue: &source.queue, partition_key: &source.partition, priority: 0i64, sort_rank: 0i64,
+        queue: &source.queue, partition_key: partition, priority: source.priority, sort_rank: rank,
         dedupe_id: "", app_version: version, worker: "", epoch: 0i64, attempts: 0i64,
         max_attempts: source.max_attempts, created_at: op.now, started_at: None::<i64>,
         ready_at: op.now, wake_at: Timestamp::NEVER, timeout_us: op.timeout.or(source.timeout),
@@ -144,7 +169,13 @@ pub(super) async fn purge(tx: &mut impl Tx, op: &Purge) -> Result<Purged, Error>
         return Ok(Purged(0));
     }
     let gone = params! { workspace: &op.workspace, run_ids: ids };
-    for statement in ["step_clear", "signal_clear", "value_clear", "stream_clear", "slot_clear"] {
+    for statement in [
+        "step_clear",
+        "signal_clear",
+        "value_clear",
+        "stream_clear",
+        "slot_clear",
+    ] {
         tx.execute(statement, gone).await?;
     }
     Ok(Purged(tx.execute("run_purge", gone).await?))

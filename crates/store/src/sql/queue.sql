@@ -86,7 +86,8 @@ VALUES (:workspace, :worker, :app_version, :now, :now)
 {{or_keep:worker}};
 
 -- name: worker_update
-UPDATE worker SET seen_at = :now WHERE workspace = :workspace AND worker = :worker;
+UPDATE worker SET app_version = :app_version, seen_at = :now
+WHERE workspace = :workspace AND worker = :worker;
 
 -- name: worker_prune
 DELETE FROM worker WHERE workspace = :workspace AND seen_at < :before;

@@ -47,8 +47,8 @@ ORDER BY sort_rank, ready_at LIMIT 1;
 UPDATE run SET prev_status = status, status = :to, worker = :worker, epoch = epoch + 1,
     attempts = attempts + :attempt, started_at = COALESCE(started_at, :now), wake_at = :lease_until,
     parked = 0, waits = '', updated_at = :now,
-    deadline_at = CASE WHEN deadline_at IS NULL AND timeout_us IS NOT NULL
-        THEN :now + timeout_us ELSE deadline_at END
+    deadline_at = CASE WHEN deadline_at IS NOT NULL OR timeout_us IS NULL THEN deadline_at
+        WHEN timeout_us > {{never}} - :now THEN {{never}} ELSE :now + timeout_us END
 WHERE workspace = :workspace AND status = :from AND run_id IN (:run_ids);
 
 -- name: run_wake_select
@@ -63,7 +63,7 @@ SELECT wake_at FROM run WHERE workspace = :workspace AND wake_at > :now ORDER BY
 -- name: run_take_over
 UPDATE run SET wake_at = :now
 WHERE workspace = :workspace AND wake_at > :now AND wake_at < {{never}} AND status = 'PENDING'
-    AND parked = 0 AND worker LIKE :pattern {{escape}} AND worker <> :worker;
+    AND parked = 0 AND worker >= :first AND worker < :end AND worker <> :worker;
 
 -- name: run_beat
 UPDATE run SET wake_at = :lease_until
@@ -102,7 +102,8 @@ WHERE workspace = :workspace AND run_id = :run_id AND status = 'PENDING' AND epo
 
 -- name: run_resume
 UPDATE run SET prev_status = status, status = :to, error = NULL, attempts = 0, ready_at = :now,
-    finished_at = NULL, deadline_at = NULL, dedupe_id = '', updated_at = :now
+    partition_key = :partition_key, sort_rank = :sort_rank, finished_at = NULL, deadline_at = NULL,
+    dedupe_id = '', updated_at = :now
 WHERE workspace = :workspace AND run_id = :run_id AND status = :from;
 
 -- name: run_arrive

@@ -4,7 +4,7 @@
 use rusqlite::Connection;
 use steadfast_core::driver::Outcome;
 
-use super::connection::{SqliteTx, now};
+use super::connection::{SqliteTx, now, sorted};
 use crate::apply;
 use crate::error::Error;
 use crate::op::{Op, Record, Reply, Start, Started, Written};
@@ -44,6 +44,13 @@ impl Work {
 }
 
 /// Starts a run inside the caller's own transaction: it exists if and only if that commits.
+///
+/// A transaction that has read before should have begun as IMMEDIATE: SQLite does not let an old
+/// snapshot write once another connection has.
 pub fn start_in(connection: &Connection, start: &Start) -> Result<Started, Error> {
+    // Takes the write lock, waiting for it, before the first read fixes a snapshot.
+    connection
+        .execute("DELETE FROM dedupe WHERE 0", [])
+        .map_err(sorted)?;
     now(apply::start(&mut SqliteTx::new(connection), start))
 }

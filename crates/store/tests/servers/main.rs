@@ -61,54 +61,6 @@ on_each_server! {
     the_clock_of_the_server_is_known
 }
 
-/// How fast it goes; run it alone: `cargo test --test servers throughput -- --ignored --nocapture`.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
-async fn throughput() {
-    for kind in [Kind::Postgres, Kind::Mysql] {
-        with(kind, measure).await;
-    }
-}
-
-async fn measure(database: &Database) {
-    const RUNS: usize = 2000;
-    const STEPS: u64 = 3;
-    let store = database.open().await;
-    for together in [1, 16, 256] {
-        let runs = if together == 1 { RUNS / 10 } else { RUNS };
-        let began = Instant::now();
-        let chain = |lane: usize| {
-            let store = store.clone();
-            async move {
-                for number in (lane..runs).step_by(together) {
-                    let run_id = format!("t{together}-{number}");
-                    claimed(&store, &run_id).await;
-                    for id in 0..STEPS {
-                        store
-                            .ask(record(&run_id, vec![step(id, "1")]))
-                            .await
-                            .unwrap();
-                    }
-                    store.ask(finish(&run_id)).await.unwrap();
-                }
-            }
-        };
-        for done in join_all((0..together).map(|lane| tokio::spawn(chain(lane)))).await {
-            done.unwrap();
-        }
-        let seconds = began.elapsed().as_secs_f64();
-        #[allow(clippy::cast_precision_loss, reason = "a report")]
-        let (runs, ops) = (
-            runs as f64 / seconds,
-            (runs as u64 * (STEPS + 2)) as f64 / seconds,
-        );
-        eprintln!(
-            "{:?}: {together} at once: {runs:.0} runs/s, {ops:.0} operations/s",
-            database.kind
-        );
-    }
-}
-
 const WS: &str = "w";
 
 fn at(us: i64) -> Timestamp {

@@ -151,8 +151,9 @@ fn config() -> Config {
         workspace: WORKSPACE.to_owned(),
         // Named: what it left behind is taken over at once.
         name: NODE.to_owned(),
-        lease: Duration::from_secs(60),
-        poll: (Duration::from_secs(60), Duration::from_secs(300)),
+        // Long, so that a run that sleeps for days costs few heartbeats.
+        lease: Duration::from_secs(900),
+        poll: (Duration::from_secs(600), Duration::from_secs(900)),
         ..Config::default()
     }
 }

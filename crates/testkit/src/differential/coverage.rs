@@ -35,7 +35,11 @@ impl Coverage {
 
     /// The kinds of replies that were never met.
     pub fn missing(&self) -> Vec<&'static str> {
-        KINDS.iter().filter(|kind| !self.met.contains_key(*kind)).copied().collect()
+        KINDS
+            .iter()
+            .filter(|kind| !self.met.contains_key(*kind))
+            .copied()
+            .collect()
     }
 
     /// How often each kind was met, by name.
@@ -127,9 +131,7 @@ fn kind(reply: &Result<Reply, Error>) -> &'static str {
     match reply {
         Reply::Start(reply) => started(reply),
         Reply::Debounce(reply) => debounced(reply),
-        Reply::Dequeue(claimed) => {
-            either(claimed.runs.is_empty(), "dequeue none", "dequeue some")
-        }
+        Reply::Dequeue(claimed) => either(claimed.runs.is_empty(), "dequeue none", "dequeue some"),
         Reply::Wake(claimed) if !claimed.exhausted.is_empty() => "wake exhausted",
         Reply::Wake(claimed) => either(claimed.runs.is_empty(), "wake none", "wake some"),
         Reply::TakeOver(over) => either(over.0 > 0, "take over some", "take over none"),

@@ -6,23 +6,24 @@
 //! Deliberately absent: requests that no caller may make, such as a claim by a worker without a
 //! name, a claimed start of a run that is not ready, or a purge of the future.
 
+mod owner;
+
 use std::time::Duration;
 
-use steadfast_core::driver::{Kind, Outcome, Record, RecordState};
 use steadfast_core::{Error, RunStatus, Timestamp};
 use steadfast_store::op::{
-    Cancel, Claimed, ContinueAsNew, Debounce, Dequeue, Entry, Finish, Fork, FreeSlot, GetRun,
-    GetValue, Heartbeat, InspectQueue, Lease, ListQueues, ListRuns, ListSteps, ListWorkers, Load,
-    PutQueue, Purge, QueueRow, ReadStream, Record as Write, Release, Resume, RunFilter, Signal,
-    Start, Started, Suspend, TakeOver, TakeSlot, Wake, With,
+    Cancel, Claimed, Debounce, Dequeue, Fork, FreeSlot, GetRun, GetValue, Heartbeat, InspectQueue,
+    Lease, ListQueues, ListRuns, ListSteps, ListWorkers, Load, Purge, PutQueue, QueueRow,
+    ReadStream, Release, Resume, RunFilter, Signal, Start, Started, TakeOver, TakeSlot, Wake,
 };
 use steadfast_store::{Op, Reply};
 
 use super::random::Random;
 
 /// Ids that differ in case, in a trailing space, and by being a beginning of each other.
-pub(super) const RUNS: &[&str] =
-    &["a", "A", "a ", "b", "b1", "c", "d", "e", "k0", "k1", "k2", "f0", "f1"];
+pub(super) const RUNS: &[&str] = &[
+    "a", "A", "a ", "b", "b1", "c", "d", "e", "k0", "k1", "k2", "f0", "f1",
+];
 pub(super) const CHILDREN: &[&str] = &["k0", "k1", "k2", "d"];
 pub(super) const QUEUES: &[&str] = &["default", "q", "p", "nowhere"];
 pub(super) const PARTITIONS: &[&str] = &["", "x", "y"];
@@ -37,16 +38,28 @@ pub(super) struct Generator {
     random: Random,
     workspace: String,
     now: i64,
+    /// Every lease that was ever given.
     leases: Vec<Lease>,
+    /// Those that are good now.
+    good: Vec<Lease>,
+    /// Queues that are made first.
+    unmade: Vec<&'static str>,
 }
 
 impl Generator {
     pub(super) fn new(seed: u64, workspace: &str) -> Self {
+        let mut random = Random::new(seed);
         Self {
-            random: Random::new(seed),
+            unmade: if random.chance(80) {
+                vec!["q", "p"]
+            } else {
+                Vec::new()
+            },
+            random,
             workspace: workspace.to_owned(),
             now: 1_700_000_000 * SECOND,
             leases: Vec::new(),
+            good: Vec::new(),
         }
     }
 
@@ -54,37 +67,50 @@ impl Generator {
         Timestamp::from_micros(self.now)
     }
 
-    /// The next operation.
-    pub(super) fn op(&mut self) -> Op {
+    /// The next operation. `good` are the leases that hold now.
+    pub(super) fn op(&mut self, good: Vec<Lease>) -> Op {
+        self.good = good;
+        // Most worlds begin with their queues: an unknown queue soon has nothing more to show.
+        if let Some(queue) = self.unmade.pop() {
+            let put = self.put_queue();
+            let name = queue.to_owned();
+            return Op::PutQueue(PutQueue {
+                queue: QueueRow { name, ..put.queue },
+                ..put
+            });
+        }
         match self.random.below(100) {
-            0..50 => {}
-            50..75 => self.now += self.random.number(1, 3 * SECOND),
-            75..97 => self.now += self.random.number(1, 20) * SECOND,
+            0..60 => {}
+            60..80 => self.now += self.random.number(1, 3 * SECOND),
+            80..99 => self.now += self.random.number(1, 10) * SECOND,
             _ => self.now += self.random.number(60, 400) * SECOND,
         }
         match self.random.below(100) {
-            0..12 => Op::Start(self.start()),
-            12..16 => Op::Debounce(self.debounce()),
-            16..27 => Op::Dequeue(self.dequeue()),
+            0..15 => Op::Start(self.start()),
+            15..18 => Op::Debounce(self.debounce()),
+            18..27 => Op::Dequeue(self.dequeue()),
             27..34 => Op::Wake(self.wake()),
             34..36 => Op::TakeOver(self.take_over()),
             36..39 => Op::Heartbeat(self.heartbeat()),
-            39..52 => Op::Record(self.record()),
-            52..58 => Op::Finish(self.finish()),
-            58..64 => Op::Suspend(self.suspend()),
-            64..66 => Op::Release(Release { lease: self.lease(), now: self.now() }),
+            39..56 => Op::Record(self.record()),
+            56..60 => Op::Finish(self.finish()),
+            60..65 => Op::Suspend(self.suspend()),
+            65..66 => Op::Release(Release {
+                lease: self.lease(),
+                now: self.now(),
+            }),
             66..68 => Op::ContinueAsNew(self.continue_as_new()),
-            68..72 => Op::Cancel(self.cancel()),
-            72..75 => Op::Resume(self.resume()),
-            75..78 => Op::Fork(self.fork()),
-            78..83 => Op::Signal(self.signal()),
-            83..87 => Op::TakeSlot(self.take_slot()),
-            87..89 => {
+            68..70 => Op::Cancel(self.cancel()),
+            70..73 => Op::Resume(self.resume()),
+            73..75 => Op::Fork(self.fork()),
+            75..79 => Op::Signal(self.signal()),
+            79..85 => Op::TakeSlot(self.take_slot()),
+            85..89 => {
                 let (lease, step) = (self.lease(), self.random.number(0, 2));
                 Op::FreeSlot(FreeSlot { lease, step })
             }
-            89..92 => Op::PutQueue(self.put_queue()),
-            92 => Op::Purge(self.purge()),
+            89..91 => Op::PutQueue(self.put_queue()),
+            91..93 => Op::Purge(self.purge()),
             _ => self.read(),
         }
     }
@@ -114,7 +140,8 @@ impl Generator {
     }
 
     fn value(&mut self) -> String {
-        self.random.text(&["0", "1", "\"z \"", "{\"b\":1,\"a\":[2]}", "\"\\u0000é\""])
+        self.random
+            .text(&["0", "1", "\"z \"", "{\"b\":1,\"a\":[2]}", "\"\\u0000é\""])
     }
 
     fn lease_until(&mut self) -> Timestamp {
@@ -122,14 +149,17 @@ impl Generator {
     }
 
     fn lease(&mut self) -> Lease {
-        let recent = self.leases.len().saturating_sub(6);
-        let known = match self.leases.len() {
+        let from = if self.random.chance(75) {
+            &self.good
+        } else {
+            &self.leases
+        };
+        let known = match from.len() {
             0 => None,
-            all if self.random.chance(15) => Some(self.random.below(all as u64)),
-            all => Some(recent as u64 + self.random.below((all - recent) as u64)),
+            all => Some(from[usize::try_from(self.random.below(all as u64)).unwrap()].clone()),
         };
         let mut lease = match known {
-            Some(at) => self.leases[usize::try_from(at).unwrap()].clone(),
+            Some(lease) => lease,
             None => Lease {
                 workspace: self.ws(),
                 run_id: self.run_id(),
@@ -150,8 +180,12 @@ impl Generator {
         let r = &mut self.random;
         let run_id = r.text(RUNS);
         let worker = r.text(WORKERS);
-        let claim = r.maybe(30, |_| worker);
-        let ready = if claim.is_some() { 0 } else { r.pick(&[&0, &0, &2, &15, &100]) * SECOND };
+        let claim = r.maybe(45, |_| worker);
+        let ready = if claim.is_some() {
+            0
+        } else {
+            r.pick(&[&0, &0, &2, &15, &100]) * SECOND
+        };
         let start = Start {
             workspace: self.workspace.clone(),
             workflow: if r.chance(5) { "refund" } else { "ship" }.to_owned(),
@@ -173,7 +207,10 @@ impl Generator {
             run_id,
         };
         let until = self.lease_until();
-        Start { claim: claim.map(|worker| (worker, until)), ..start }
+        Start {
+            claim: claim.map(|worker| (worker, until)),
+            ..start
+        }
     }
 
     fn debounce(&mut self) -> Debounce {
@@ -195,11 +232,16 @@ impl Generator {
         let r = &mut self.random;
         Dequeue {
             workspace: self.workspace.clone(),
-            queue: r.text(&["default", "default", "q", "q", "p", "p", "p", "p", "nowhere"]),
+            queue: r.text(&[
+                "default", "default", "q", "q", "p", "p", "p", "p", "nowhere",
+            ]),
             worker: r.text(WORKERS),
             app_version: r.text(VERSIONS),
             limit: usize::try_from(r.pick(&[&0, &1, &1, &2, &2, &5, &100]).to_owned()).unwrap(),
-            worker_has: PARTITIONS.iter().map(|p| ((*p).to_owned(), r.number(0, 1))).collect(),
+            worker_has: PARTITIONS
+                .iter()
+                .map(|p| ((*p).to_owned(), r.number(0, 1)))
+                .collect(),
             after_partition: r.text(&["", "", "x", "y", "z"]),
             lease_until,
             now: Timestamp::from_micros(self.now),
@@ -229,7 +271,12 @@ impl Generator {
     fn take_over(&mut self) -> TakeOver {
         let worker = self.random.text(WORKERS);
         let name = self.random.text(&["w", "W", "v", "_", "%", ""]);
-        TakeOver { workspace: self.ws(), name, worker, now: self.now() }
+        TakeOver {
+            workspace: self.ws(),
+            name,
+            worker,
+            now: self.now(),
+        }
     }
 
     fn heartbeat(&mut self) -> Heartbeat {
@@ -242,121 +289,43 @@ impl Generator {
         }
         let app_version = self.random.text(VERSIONS);
         let lease_until = self.lease_until();
-        Heartbeat { workspace: self.ws(), worker, app_version, leases, lease_until, now: self.now() }
-    }
-
-    fn outcome(&mut self) -> Outcome {
-        if self.random.chance(75) {
-            return Ok(self.value());
-        }
-        Err(Error::app(self.random.text(&["no stock", "büsy "])))
-    }
-
-    fn step(&mut self) -> Record {
-        let outcome = self.outcome();
-        let input = self.value();
-        let r = &mut self.random;
-        let id = r.below(8);
-        Record {
-            id,
-            seq: r.below(20),
-            name: if r.chance(96) { format!("s{id}") } else { "other".to_owned() },
-            kind: *r.pick(&[&Kind::Step, &Kind::Effect, &Kind::Spawn, &Kind::Signal]),
-            state: *r.pick(&[
-                &RecordState::Done,
-                &RecordState::Done,
-                &RecordState::Done,
-                &RecordState::Executing,
-                &RecordState::Retrying,
-            ]),
-            input: r.maybe(30, |_| input),
-            outcome,
-            child: None,
-            attempt: u32::try_from(r.below(4)).unwrap(),
-            started_at: Timestamp::from_micros(self.now - r.number(0, 9)),
-            completed_at: Timestamp::from_micros(self.now),
-            next_at: Timestamp::from_micros(self.now + r.number(0, 9)),
-            seen: false,
-        }
-    }
-
-    fn entries(&mut self, lease: &Lease) -> Vec<Entry> {
-        let many = *self.random.pick(&[&0u64, &1, &1, &1, &2, &3]);
-        (0..many).map(|_| self.entry(lease)).collect()
-    }
-
-    fn entry(&mut self, lease: &Lease) -> Entry {
-        let mut record = self.step();
-        let with = self.random.chance(40).then(|| self.with(lease));
-        if let Some(With::Spawn(child)) = &with {
-            record.child = Some(child.run_id.clone());
-        }
-        Entry { record, replaces: self.random.chance(25), with }
-    }
-
-    fn with(&mut self, lease: &Lease) -> With {
-        match self.random.below(10) {
-            0..2 => With::Consume(self.random.number(0, 3)),
-            2..4 => With::Publish { key: self.random.text(KEYS), value: self.value() },
-            4..6 => {
-                let stream = self.random.text(STREAMS);
-                let item = self.random.chance(85).then(|| self.value());
-                With::Append { stream, item }
-            }
-            6..8 => With::Send(self.signal()),
-            _ => {
-                let run_id = self.random.text(CHILDREN);
-                let parent = lease.run_id.clone();
-                With::Spawn(Box::new(Start { run_id, parent, ..self.start() }))
-            }
-        }
-    }
-
-    fn record(&mut self) -> Write {
-        let lease = self.lease();
-        Write { entries: self.entries(&lease), lease, now: self.now() }
-    }
-
-    fn finish(&mut self) -> Finish {
-        let lease = self.lease();
-        let entries = if self.random.chance(30) { self.entries(&lease) } else { Vec::new() };
-        Finish { lease, entries, outcome: self.outcome(), now: self.now() }
-    }
-
-    fn suspend(&mut self) -> Suspend {
-        let lease = self.lease();
-        let entries = if self.random.chance(40) { self.entries(&lease) } else { Vec::new() };
-        let wake = self.random.number(-1, 40) * SECOND;
-        Suspend {
-            lease,
-            entries,
-            inbox: *self.random.pick(&[&0i64, &0, &0, &1, &2, &3]),
-            wake_at: if self.random.chance(20) {
-                Timestamp::NEVER
-            } else {
-                Timestamp::from_micros(self.now + wake)
-            },
-            waits: self.random.text(&["", "[1]", "[2]"]),
+        Heartbeat {
+            workspace: self.ws(),
+            worker,
+            app_version,
+            leases,
+            lease_until,
             now: self.now(),
         }
     }
 
-    fn continue_as_new(&mut self) -> ContinueAsNew {
-        let (lease, input) = (self.lease(), self.value());
-        ContinueAsNew { lease, input, generation: self.random.number(0, 2), now: self.now() }
-    }
-
     fn cancel(&mut self) -> Cancel {
         let reason = Error::app(self.random.text(&["stop", "enough"]));
-        Cancel { workspace: self.ws(), run_id: self.run_id(), reason, now: self.now() }
+        let run_id = if self.random.chance(50) {
+            self.lease().run_id
+        } else {
+            self.run_id()
+        };
+        Cancel {
+            workspace: self.ws(),
+            run_id,
+            reason,
+            now: self.now(),
+        }
     }
 
     fn resume(&mut self) -> Resume {
-        Resume { workspace: self.ws(), run_id: self.run_id(), now: self.now() }
+        Resume {
+            workspace: self.ws(),
+            run_id: self.run_id(),
+            now: self.now(),
+        }
     }
 
     fn fork(&mut self) -> Fork {
-        let patches = (0..self.random.below(3).saturating_sub(1)).map(|_| self.step()).collect();
+        let patches = (0..self.random.below(3).saturating_sub(1))
+            .map(|_| self.step())
+            .collect();
         let input = self.value();
         let source = self.run_id();
         let run_id = if self.random.chance(70) {
@@ -394,7 +363,7 @@ impl Generator {
         TakeSlot {
             lease,
             step: self.random.number(0, 2),
-            queue: self.random.text(QUEUES),
+            queue: self.random.text(&["q", "q", "p", "default", "nowhere"]),
             partition: self.random.text(PARTITIONS),
             lease_until,
             now: self.now(),
@@ -405,21 +374,31 @@ impl Generator {
         let r = &mut self.random;
         let name = r.text(&["default", "q", "q", "p", "p"]);
         let queue = QueueRow {
-            concurrency: r.maybe(40, |r| r.number(0, 3)),
+            concurrency: r.maybe(40, |r| r.number(0, 4)),
             worker_concurrency: r.maybe(20, |r| r.number(0, 2)),
-            rate: r.maybe(30, |r| (r.number(0, 3), Duration::from_secs(r.below(30) + 1))),
+            rate: r.maybe(30, |r| {
+                (r.number(0, 3), Duration::from_secs(r.below(30) + 1))
+            }),
             priorities: r.chance(50),
             partitioned: r.chance(if name == "p" { 85 } else { 10 }),
             paused: r.chance(8),
             name,
         };
-        PutQueue { workspace: self.ws(), queue, now: self.now() }
+        PutQueue {
+            workspace: self.ws(),
+            queue,
+            now: self.now(),
+        }
     }
 
     fn purge(&mut self) -> Purge {
-        let back = self.random.number(0, 200) * SECOND;
-        let limit = usize::try_from(self.random.below(4)).unwrap();
-        Purge { workspace: self.ws(), before: Timestamp::from_micros(self.now - back), limit }
+        let back = self.random.number(0, 60) * SECOND;
+        let limit = usize::try_from(self.random.below(6)).unwrap();
+        Purge {
+            workspace: self.ws(),
+            before: Timestamp::from_micros(self.now - back),
+            limit,
+        }
     }
 
     fn read(&mut self) -> Op {
@@ -429,26 +408,51 @@ impl Generator {
             1 => Op::ListRuns(self.list_runs()),
             2 => {
                 let (from, limit) = (self.random.number(0, 5), 3);
-                Op::ListSteps(ListSteps { workspace, run_id, from, limit })
+                Op::ListSteps(ListSteps {
+                    workspace,
+                    run_id,
+                    from,
+                    limit,
+                })
             }
             3 => {
                 let children = CHILDREN.iter().map(|id| (*id).to_owned()).collect();
                 let steps = self.random.chance(50);
-                Op::Load(Load { workspace, run_id, steps, children })
+                Op::Load(Load {
+                    workspace,
+                    run_id,
+                    steps,
+                    children,
+                })
             }
             4 => {
                 let key = self.random.text(KEYS);
-                Op::GetValue(GetValue { workspace, run_id, key })
+                Op::GetValue(GetValue {
+                    workspace,
+                    run_id,
+                    key,
+                })
             }
             5 => {
                 let stream = self.random.text(STREAMS);
                 let (from, limit) = (self.random.number(0, 2), 2);
-                Op::ReadStream(ReadStream { workspace, run_id, stream, from, limit })
+                Op::ReadStream(ReadStream {
+                    workspace,
+                    run_id,
+                    stream,
+                    from,
+                    limit,
+                })
             }
             6 => Op::ListQueues(ListQueues { workspace }),
             7 => {
                 let (queue, partition) = (self.random.text(QUEUES), self.random.text(PARTITIONS));
-                Op::InspectQueue(InspectQueue { workspace, queue, partition, now })
+                Op::InspectQueue(InspectQueue {
+                    workspace,
+                    queue,
+                    partition,
+                    now,
+                })
             }
             _ => {
                 let since = Timestamp::from_micros(self.now - 100 * SECOND);
@@ -463,7 +467,11 @@ impl Generator {
         let now = self.now;
         let moment = |r: &mut Random| Timestamp::from_micros(now - r.number(0, 100) * SECOND);
         let filter = RunFilter {
-            status: r.maybe(40, |r| r.pick(&[&RunStatus::ALL[..2], &RunStatus::ALL[2..]]).to_vec())
+            status: r
+                .maybe(40, |r| {
+                    r.pick(&[&RunStatus::ALL[..2], &RunStatus::ALL[2..]])
+                        .to_vec()
+                })
                 .unwrap_or_default(),
             workflow: r.maybe(10, |_| "ship".to_owned()),
             queue: r.maybe(20, |r| r.text(QUEUES)),
@@ -476,6 +484,11 @@ impl Generator {
         };
         let after = r.maybe(30, |r| (moment(r), r.text(RUNS)));
         let limit = usize::try_from(r.below(6)).unwrap();
-        ListRuns { workspace, filter, after, limit }
+        ListRuns {
+            workspace,
+            filter,
+            after,
+            limit,
+        }
     }
 }

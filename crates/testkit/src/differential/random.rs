@@ -43,7 +43,11 @@ impl Random {
     }
 
     /// One of several, or nothing, in so many of a hundred cases.
-    pub(super) fn maybe<T>(&mut self, percent: u64, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
+    pub(super) fn maybe<T>(
+        &mut self,
+        percent: u64,
+        make: impl FnOnce(&mut Self) -> T,
+    ) -> Option<T> {
         self.chance(percent).then(|| make(self))
     }
 }

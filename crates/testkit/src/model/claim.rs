@@ -29,7 +29,10 @@ impl Model {
     pub(super) fn dequeue(&mut self, op: &Dequeue) -> Claimed {
         let ws = op.workspace.as_str();
         let mut claimed = Claimed::default();
-        let Some(queue) = self.queue_or_default(ws, &op.queue).filter(|queue| !queue.paused) else {
+        let Some(queue) = self
+            .queue_or_default(ws, &op.queue)
+            .filter(|queue| !queue.paused)
+        else {
             return claimed;
         };
         let mut left = op.limit.min(limits::CLAIM_BATCH);
@@ -47,7 +50,9 @@ impl Model {
             let take = usize::try_from(free).unwrap_or(usize::MAX).min(left);
             for run_id in self.first_in_line(op, &queue, &partition, take) {
                 let by = Claimant::of_dequeue(op);
-                claimed.runs.push(self.claim(&by, &run_id, Attempt::Counted));
+                claimed
+                    .runs
+                    .push(self.claim(&by, &run_id, Attempt::Counted));
                 self.note_start(ws, &queue, &partition, op.now);
                 left -= 1;
             }
@@ -64,8 +69,10 @@ impl Model {
         if !queue.partitioned {
             return vec![String::new()];
         }
-        let mut found: Vec<String> =
-            self.waiting(&op.workspace, &op.queue).map(|run| run.partition.clone()).collect();
+        let mut found: Vec<String> = self
+            .waiting(&op.workspace, &op.queue)
+            .map(|run| run.partition.clone())
+            .collect();
         found.sort();
         found.dedup();
         let next = found.partition_point(|partition| *partition <= op.after_partition);
@@ -91,7 +98,10 @@ impl Model {
             .map(|run| (rank(queue, run), run.ready_at, run.run_id.clone()))
             .collect();
         line.sort();
-        line.into_iter().take(most).map(|(_, _, run_id)| run_id).collect()
+        line.into_iter()
+            .take(most)
+            .map(|(_, _, run_id)| run_id)
+            .collect()
     }
 
     /// A hint: when the first in line whose time has not come is ready. With priorities that need
@@ -107,7 +117,10 @@ impl Model {
     fn claim(&mut self, by: &Claimant<'_>, run_id: &str, attempt: Attempt) -> RunRow {
         let at = key(by.workspace, run_id);
         self.runs.edit(&at, |run| {
-            let arrow = run.status.on(RunEvent::Claim).expect("invariant: only claimable runs");
+            let arrow = run
+                .status
+                .on(RunEvent::Claim)
+                .expect("invariant: only claimable runs");
             run.status = arrow.to();
             run.worker = by.worker.to_owned();
             run.epoch += 1;
@@ -117,14 +130,23 @@ impl Model {
             run.parked = false;
             run.waits.clear();
             run.updated_at = by.now;
-            run.deadline_at = run.deadline_at.or(run.timeout.map(|timeout| by.now.after(timeout)));
+            run.deadline_at = run
+                .deadline_at
+                .or(run.timeout.map(|timeout| by.now.after(timeout)));
         });
-        self.runs.get(&at).expect("invariant: a claimed run exists").clone()
+        self.runs
+            .get(&at)
+            .expect("invariant: a claimed run exists")
+            .clone()
     }
 
     pub(super) fn wake(&mut self, op: &Wake) -> Claimed {
         let mut rooms = op.rooms.clone();
-        let full = |queue: &str| op.rooms.iter().any(|(name, room)| name == queue && *room <= 0);
+        let full = |queue: &str| {
+            op.rooms
+                .iter()
+                .any(|(name, room)| name == queue && *room <= 0)
+        };
         let mut due: Vec<RunRow> = self
             .runs_of(&op.workspace)
             .filter(|run| run.wake_at <= op.now && fits(run, &op.app_version) && !full(&run.queue))
@@ -152,7 +174,9 @@ impl Model {
                 }
             }
             if run.parked {
-                claimed.runs.push(self.claim(&by, &run.run_id, Attempt::Free));
+                claimed
+                    .runs
+                    .push(self.claim(&by, &run.run_id, Attempt::Free));
             } else {
                 recovered.push(self.claim(&by, &run.run_id, Attempt::Counted));
             }
@@ -160,10 +184,19 @@ impl Model {
         claimed.runs.append(&mut recovered);
         // Last, because a parent may be among the claimed: it learns of the end as of any arrival.
         for run in used_up {
-            self.stop(&op.workspace, &run, RunEvent::Exhaust, &exhausted(&run), op.now);
+            self.stop(
+                &op.workspace,
+                &run,
+                RunEvent::Exhaust,
+                &exhausted(&run),
+                op.now,
+            );
             claimed.exhausted.push(run.run_id);
         }
-        let later = self.runs_of(&op.workspace).map(|run| run.wake_at).filter(|at| *at > op.now);
+        let later = self
+            .runs_of(&op.workspace)
+            .map(|run| run.wake_at)
+            .filter(|at| *at > op.now);
         claimed.next_at = later.min().filter(|at| *at != Timestamp::NEVER);
         claimed
     }
@@ -175,7 +208,9 @@ impl Model {
             .filter(|run| run.wake_at > op.now && run.wake_at < Timestamp::NEVER)
             .filter(|run| run.worker != op.worker)
             .filter(|run| {
-                run.worker.strip_prefix(&op.name).is_some_and(|tail| tail.starts_with('#'))
+                run.worker
+                    .strip_prefix(&op.name)
+                    .is_some_and(|tail| tail.starts_with('#'))
             })
             .map(|run| key(&op.workspace, &run.run_id))
             .collect();
@@ -198,7 +233,8 @@ impl Model {
                 continue;
             }
             // A heartbeat that arrives late must not take back what a later one has given.
-            self.runs.edit(&at, |run| run.wake_at = run.wake_at.max(op.lease_until));
+            self.runs
+                .edit(&at, |run| run.wake_at = run.wake_at.max(op.lease_until));
             let slots: Vec<_> = self
                 .slots
                 .range(all_of(&op.workspace, run_id))
@@ -206,7 +242,8 @@ impl Model {
                 .map(|(at, _)| at.clone())
                 .collect();
             for at in &slots {
-                self.slots.edit(at, |slot| slot.until = slot.until.max(op.lease_until));
+                self.slots
+                    .edit(at, |slot| slot.until = slot.until.max(op.lease_until));
             }
         }
         Beaten { lost }
@@ -231,9 +268,7 @@ impl Model {
         let silent: Vec<_> = self
             .workers
             .iter()
-            .filter(|((ws, _), row)| {
-                *ws == op.workspace && row.seen_at < op.now.before(FORGOTTEN)
-            })
+            .filter(|((ws, _), row)| *ws == op.workspace && row.seen_at < op.now.before(FORGOTTEN))
             .map(|(at, _)| at.clone())
             .collect();
         for at in &silent {
@@ -271,8 +306,14 @@ fn rank(queue: &QueueRow, run: &RunRow) -> i64 {
 }
 
 fn worker_room(op: &Dequeue, queue: &QueueRow, partition: &str) -> i64 {
-    let has = op.worker_has.iter().find(|(key, _)| key == partition).map_or(0, |(_, has)| *has);
-    queue.worker_concurrency.map_or(i64::MAX, |limit| limit - has)
+    let has = op
+        .worker_has
+        .iter()
+        .find(|(key, _)| key == partition)
+        .map_or(0, |(_, has)| *has);
+    queue
+        .worker_concurrency
+        .map_or(i64::MAX, |limit| limit - has)
 }
 
 fn exhausted(run: &RunRow) -> Error {

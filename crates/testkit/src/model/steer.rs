@@ -14,7 +14,9 @@ use super::{Model, Sent, Step, all_of, key, numbered, own, signed};
 impl Model {
     pub(super) fn cancel(&mut self, op: &Cancel) -> Cancelled {
         let ws = op.workspace.as_str();
-        let Some(run) = self.run(ws, &op.run_id).cloned() else { return Cancelled::NotFound };
+        let Some(run) = self.run(ws, &op.run_id).cloned() else {
+            return Cancelled::NotFound;
+        };
         if run.status.is_terminal() {
             return Cancelled::AlreadyOver(run.status);
         }
@@ -68,7 +70,9 @@ impl Model {
 
     pub(super) fn resume(&mut self, op: &Resume) -> Resumed {
         let at = key(&op.workspace, &op.run_id);
-        let Some(run) = self.runs.get(&at) else { return Resumed::NotFound };
+        let Some(run) = self.runs.get(&at) else {
+            return Resumed::NotFound;
+        };
         let Ok(arrow) = run.status.on(RunEvent::Resume) else {
             return Resumed::NotStopped(run.status);
         };
@@ -92,29 +96,46 @@ impl Model {
     fn partition_now(&self, workspace: &str, run: &RunRow) -> String {
         let queue = self.queue_or_default(workspace, &run.queue);
         let partitioned = queue.is_some_and(|queue| queue.partitioned);
-        if partitioned { run.partition.clone() } else { String::new() }
+        if partitioned {
+            run.partition.clone()
+        } else {
+            String::new()
+        }
     }
 
     pub(super) fn fork(&mut self, op: &Fork) -> Forked {
         let ws = op.workspace.as_str();
-        let Some(source) = self.run(ws, &op.source).cloned() else { return Forked::NotFound };
+        let Some(source) = self.run(ws, &op.source).cloned() else {
+            return Forked::NotFound;
+        };
         if let Some(taken) = self.run(ws, &op.run_id) {
-            return Forked::Taken { same: taken.forked_from == op.source };
+            return Forked::Taken {
+                same: taken.forked_from == op.source,
+            };
         }
-        if let Some(patch) = op.patches.iter().find(|patch| signed(patch.id) >= op.from_step) {
+        if let Some(patch) = op
+            .patches
+            .iter()
+            .find(|patch| signed(patch.id) >= op.from_step)
+        {
             return Forked::NoSuchStep(signed(patch.id));
         }
         let partition = self.partition_now(ws, &source);
-        self.runs.put(key(ws, &op.run_id), forked(op, &source, partition));
+        self.runs
+            .put(key(ws, &op.run_id), forked(op, &source, partition));
         let copied: Vec<Step> = self
             .steps
             .range(all_of(ws, &op.source))
             .filter(|((_, _, id), _)| *id < op.from_step)
             .filter(|(_, step)| step.record.state == RecordState::Done)
-            .map(|(_, step)| Step { record: step.record.clone(), epoch: 0 })
+            .map(|(_, step)| Step {
+                record: step.record.clone(),
+                epoch: 0,
+            })
             .collect();
         for step in copied {
-            self.steps.put(numbered(ws, &op.run_id, signed(step.record.id)), step);
+            self.steps
+                .put(numbered(ws, &op.run_id, signed(step.record.id)), step);
         }
         for patch in &op.patches {
             let at = numbered(ws, &op.run_id, signed(patch.id));
@@ -168,9 +189,14 @@ impl Model {
 
     pub(super) fn signal(&mut self, op: &Signal) -> Signalled {
         let (ws, run_id) = (op.workspace.as_str(), op.run_id.as_str());
-        let Some(run) = self.run(ws, run_id) else { return Signalled::NotFound };
+        let Some(run) = self.run(ws, run_id) else {
+            return Signalled::NotFound;
+        };
         let known = self.signals.range(all_of(ws, run_id));
-        if known.map(|(_, sent)| &sent.signal_id).any(|id| *id == op.signal_id) {
+        if known
+            .map(|(_, sent)| &sent.signal_id)
+            .any(|id| *id == op.signal_id)
+        {
             return Signalled::Duplicate;
         }
         if run.status.is_terminal() {
@@ -183,7 +209,8 @@ impl Model {
             payload: op.payload.clone(),
             consumed: false,
         };
-        self.signals.put(numbered(ws, run_id, signed(next as u64)), sent);
+        self.signals
+            .put(numbered(ws, run_id, signed(next as u64)), sent);
         self.arrive(ws, run_id, op.now);
         Signalled::Accepted
     }
@@ -201,7 +228,10 @@ fn forked(op: &Fork, source: &RunRow, partition: String) -> RunRow {
         error: None,
         partition,
         dedupe_id: String::new(),
-        app_version: op.app_version.clone().unwrap_or_else(|| source.app_version.clone()),
+        app_version: op
+            .app_version
+            .clone()
+            .unwrap_or_else(|| source.app_version.clone()),
         worker: String::new(),
         epoch: 0,
         attempts: 0,

@@ -17,7 +17,10 @@ pub(super) struct Table<K, V> {
 // Not derived: a derived one would ask for `K: Default`.
 impl<K, V> Default for Table<K, V> {
     fn default() -> Self {
-        Self { rows: BTreeMap::new(), replaced: Vec::new() }
+        Self {
+            rows: BTreeMap::new(),
+            replaced: Vec::new(),
+        }
     }
 }
 
@@ -46,7 +49,9 @@ impl<K: Ord + Clone, V: Clone> Table<K, V> {
 
     /// Changes a row in place; false if there is none.
     pub(super) fn edit(&mut self, key: &K, change: impl FnOnce(&mut V)) -> bool {
-        let Some(row) = self.rows.get_mut(key) else { return false };
+        let Some(row) = self.rows.get_mut(key) else {
+            return false;
+        };
         self.replaced.push((key.clone(), Some(row.clone())));
         change(row);
         true

@@ -97,6 +97,8 @@ pub struct Known {
     pub stopped: BTreeMap<String, (u64, Timestamp)>,
     /// Queues.
     pub queues: BTreeMap<String, QueueRow>,
+    /// The latest time that anybody gave: requests arrive out of order.
+    latest: Timestamp,
     broken: Option<String>,
 }
 
@@ -156,22 +158,30 @@ impl Journal {
             Err(Error::Refused(why)) => Err(format!("{} was refused: {why}", op.name())),
             Err(_) => Ok(()),
         };
-        let judged = judged.and_then(|()| self.look_at_limits(&known, op));
+        let judged = judged.and_then(|()| self.look_at_limits(&mut known, op));
         let open = known.runs.values().filter(|run| !run.over).count();
         self.open.store(open, Ordering::Relaxed);
+        drop(known);
         if let Err(why) = judged {
-            known.broken.get_or_insert(why);
-            self.broken.store(true, Ordering::Relaxed);
+            self.fail(why);
         }
     }
 
+    /// Keeps the first thing that was not allowed.
+    pub fn fail(&self, why: String) {
+        self.known().broken.get_or_insert(why);
+        self.broken.store(true, Ordering::Relaxed);
+    }
+
     /// R85: after every commit that may start something, the store itself is counted.
-    fn look_at_limits(&self, known: &Known, op: &Op) -> Result<(), String> {
+    fn look_at_limits(&self, known: &mut Known, op: &Op) -> Result<(), String> {
         let (queue, now) = match op {
             Op::Dequeue(op) => (&op.queue, op.now),
             Op::TakeSlot(op) => (&op.queue, op.now),
             _ => return Ok(()),
         };
+        // A slot that ran out for a later request must not count for one that was under way longer.
+        known.latest = known.latest.max(now);
         let Some(limit) = known.queues.get(queue).and_then(|queue| queue.concurrency) else {
             return Ok(());
         };
@@ -179,7 +189,7 @@ impl Journal {
             workspace: WORKSPACE.to_owned(),
             queue: queue.clone(),
             partition: String::new(),
-            now,
+            now: known.latest,
         };
         let held = self.peek(inspect).held;
         match held > limit {

@@ -8,6 +8,7 @@ mod messages;
 mod queues;
 mod runs;
 mod steering;
+mod versions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,7 +30,7 @@ pub type Case = fn(Fixture) -> LocalBoxFuture<'static, ()>;
 
 /// Every case, by name.
 pub fn cases() -> Vec<(&'static str, Case)> {
-    [runs::CASES, steering::CASES, messages::CASES, queues::CASES].concat()
+    [runs::CASES, versions::CASES, steering::CASES, messages::CASES, queues::CASES].concat()
 }
 
 /// Names a case function and boxes its future.

@@ -6,8 +6,10 @@
 //! proves.
 //! Deliberately absent: anything about a particular database.
 
+mod attach;
 mod claim;
 mod fence;
+mod fork;
 mod keys;
 mod kit;
 mod lease;
@@ -47,8 +49,10 @@ const GROUPS: &[&[(&str, CaseFn)]] = &[
     lease::CASES,
     fence::CASES,
     record::CASES,
+    attach::CASES,
     signal::CASES,
     steer::CASES,
+    fork::CASES,
     list::CASES,
     keys::CASES,
     repeat::CASES,

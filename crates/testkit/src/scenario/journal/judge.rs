@@ -46,7 +46,7 @@ impl Known {
             (Op::Heartbeat(op), Reply::Heartbeat(beaten)) => return self.beaten(op, &beaten.lost),
             (Op::Record(op), Reply::Record(Written::Done)) => {
                 self.owner(&op.lease, "Record")?;
-                return self.entries(tick, &op.lease, &op.entries, op.now);
+                return self.entries(tick, &op.lease, &op.entries);
             }
             (Op::Finish(op), Reply::Finish(Written::Done)) => return self.finished(tick, op),
             (Op::Suspend(op), Reply::Suspend(suspended)) => {
@@ -190,7 +190,7 @@ impl Known {
             return Ok(());
         }
         self.owner(&op.lease, "Finish")?;
-        self.entries(tick, &op.lease, &op.entries, op.now)?;
+        self.entries(tick, &op.lease, &op.entries)?;
         self.end(id, op.now);
         Ok(())
     }
@@ -221,7 +221,7 @@ impl Known {
             Suspended::Fenced | Suspended::Refused(_) => return Ok(()),
             Suspended::Arrived => {
                 self.owner(&op.lease, "Suspend")?;
-                return self.entries(tick, &op.lease, &op.entries, op.now);
+                return self.entries(tick, &op.lease, &op.entries);
             }
             Suspended::Done => {}
         }
@@ -229,7 +229,7 @@ impl Known {
             return Ok(());
         }
         self.owner(&op.lease, "Suspend")?;
-        self.entries(tick, &op.lease, &op.entries, op.now)?;
+        self.entries(tick, &op.lease, &op.entries)?;
         self.park(&op.lease, op.wake_at, "Suspend")
     }
 
@@ -281,7 +281,7 @@ impl Known {
         }
     }
 
-    fn entries(&mut self, tick: u64, lease: &Lease, entries: &[Entry], now: Timestamp) -> Judged {
+    fn entries(&mut self, tick: u64, lease: &Lease, entries: &[Entry]) -> Judged {
         let generation = self.runs.get(&lease.run_id).map_or(0, |run| run.generation);
         for Entry { record, with, .. } in entries {
             if record.state != RecordState::Done {
@@ -305,7 +305,7 @@ impl Known {
                 Some(With::Send(signal)) => {
                     let new = (signal.run_id.clone(), signal.signal_id.clone());
                     self.accepted.insert(new);
-                    self.arrive(&signal.run_id, now);
+                    self.arrive(&signal.run_id, signal.now);
                 }
                 Some(With::Spawn(start)) => self.started(tick, start, None),
                 _ => {}

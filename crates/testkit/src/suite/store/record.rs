@@ -3,12 +3,11 @@
 use steadfast_core::driver::{Kind, Record, RecordState};
 use steadfast_core::{Error as Failure, ErrorClass, RunStatus, Timestamp};
 use steadfast_store::op::{
-    ContinueAsNew, Entry, Finish, GetValue, ListSteps, Load, ReadStream, Start, StreamPage,
-    Suspended, With, Written,
+    ContinueAsNew, Entry, Finish, GetValue, ListSteps, Suspended, With, Written,
 };
 use steadfast_store::{Error, Store, StoreExt as _};
 
-use super::kit::{Kit, at, done, entry, ids, with};
+use super::kit::{Kit, at, done, entry, with};
 
 super::table! {
     a_record_comes_back_as_it_was_written,
@@ -22,16 +21,6 @@ super::table! {
     a_run_ends_with_a_value,
     a_run_ends_with_an_error,
     the_last_records_and_the_end_are_one_commit,
-    a_child_is_started_with_its_record,
-    a_child_that_exists_is_attached_to,
-    a_child_whose_id_is_taken_refuses_the_record,
-    a_child_on_an_unknown_queue_refuses_the_record,
-    a_child_whose_deduplication_id_is_taken_refuses_the_record,
-    the_end_of_a_child_wakes_its_parent,
-    a_load_names_the_children_that_are_over,
-    a_value_is_published_and_replaced,
-    a_stream_is_read_in_order_and_ends,
-    a_stream_ends_with_its_run,
     starting_over_clears_records_and_keeps_the_lease,
     starting_over_from_another_generation_is_refused,
     a_suspended_run_has_no_worker_and_keeps_its_records,
@@ -59,7 +48,11 @@ fn rich(id: u64) -> Record {
 async fn a_record_comes_back_as_it_was_written(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
-    let bare = Record { input: None, child: None, ..rich(1) };
+    let bare = Record {
+        input: None,
+        child: None,
+        ..rich(1)
+    };
     let entries = vec![entry(rich(0)), entry(bare.clone())];
     assert_eq!(k.record(&lease, entries).await, Written::Done);
     assert_eq!(k.steps("r").await, [rich(0), bare.clone()]);
@@ -72,14 +65,18 @@ async fn a_recorded_error_comes_back_as_it_was_written(store: &dyn Store) {
     let lease = k.owned("r").await;
     let errors = [
         Failure::app("no stock"),
-        Failure::new(ErrorClass::RateLimited, "SF-0500", "slow \"down\"\n").permanent(),
+        Failure::new(ErrorClass::RateLimited, "SF-0401", "slow \"down\"\n").permanent(),
         Failure::typed(&"as data".to_owned()),
     ];
     let records: Vec<Record> = (0..)
         .zip(errors)
-        .map(|(id, error)| Record { outcome: Err(error), ..rich(id) })
+        .map(|(id, error)| Record {
+            outcome: Err(error),
+            ..rich(id)
+        })
         .collect();
-    k.record(&lease, records.iter().cloned().map(entry).collect()).await;
+    k.record(&lease, records.iter().cloned().map(entry).collect())
+        .await;
     assert_eq!(k.steps("r").await, records);
 }
 
@@ -96,7 +93,12 @@ async fn records_come_back_in_call_order_and_in_pages(store: &dyn Store) {
         limit,
     };
     let numbers = async |from, limit| {
-        k.ask(list(from, limit)).await.0.iter().map(|step| step.id).collect::<Vec<_>>()
+        k.ask(list(from, limit))
+            .await
+            .0
+            .iter()
+            .map(|step| step.id)
+            .collect::<Vec<_>>()
     };
     assert_eq!(numbers(0, 100).await, [1, 2, 10, 33]);
     assert_eq!(numbers(2, 2).await, [2, 10]);
@@ -107,25 +109,48 @@ async fn records_come_back_in_call_order_and_in_pages(store: &dyn Store) {
 async fn an_unfinished_record_is_settled_and_a_done_one_never_changes(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
-    let settle = |record: Record| vec![Entry { record, replaces: true, with: None }];
+    let settle = |record: Record| {
+        vec![Entry {
+            record,
+            replaces: true,
+            with: None,
+        }]
+    };
     let retrying = Record {
         state: RecordState::Retrying,
         outcome: Err(Failure::app("busy")),
         next_at: at(70),
         ..rich(0)
     };
-    k.record(&lease, vec![entry(Record { state: RecordState::Executing, ..rich(0) })]).await;
-    assert_eq!(k.record(&lease, settle(retrying.clone())).await, Written::Done);
+    k.record(
+        &lease,
+        vec![entry(Record {
+            state: RecordState::Executing,
+            ..rich(0)
+        })],
+    )
+    .await;
+    assert_eq!(
+        k.record(&lease, settle(retrying.clone())).await,
+        Written::Done
+    );
     assert_eq!(k.steps("r").await, [retrying]);
     assert_eq!(k.record(&lease, settle(rich(0))).await, Written::Done);
-    let other = Record { outcome: Ok("\"other\"".to_owned()), ..rich(0) };
+    let other = Record {
+        outcome: Ok("\"other\"".to_owned()),
+        ..rich(0)
+    };
     k.record(&lease, settle(other.clone())).await;
     k.record(&lease, vec![entry(other)]).await;
     assert_eq!(k.steps("r").await, [rich(0)]);
 }
 
 async fn refused(k: &Kit<'_>, lease: &steadfast_store::op::Lease, entries: Vec<Entry>) {
-    let write = steadfast_store::op::Record { lease: lease.clone(), entries, now: at(9) };
+    let write = steadfast_store::op::Record {
+        lease: lease.clone(),
+        entries,
+        now: at(9),
+    };
     let reply = k.store.ask(write).await;
     assert!(matches!(reply, Err(Error::Refused(_))), "{reply:?}");
 }
@@ -153,7 +178,16 @@ async fn a_record_that_is_not_there_cannot_be_settled(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
     let record = done(0, "a", "1");
-    refused(&k, &lease, vec![Entry { record, replaces: true, with: None }]).await;
+    refused(
+        &k,
+        &lease,
+        vec![Entry {
+            record,
+            replaces: true,
+            with: None,
+        }],
+    )
+    .await;
     assert_eq!(k.steps("r").await, []);
 }
 
@@ -161,7 +195,10 @@ async fn a_record_that_is_not_there_cannot_be_settled(store: &dyn Store) {
 async fn one_bad_record_takes_back_the_whole_write(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
-    let publish = With::Publish { key: "k".to_owned(), value: "1".to_owned() };
+    let publish = With::Publish {
+        key: "k".to_owned(),
+        value: "1".to_owned(),
+    };
     let entries = vec![
         with(done(0, "publish", "1"), publish),
         with(done(1, "spawn", "1"), With::Spawn(Box::new(k.start("kid")))),
@@ -174,13 +211,33 @@ async fn one_bad_record_takes_back_the_whole_write(store: &dyn Store) {
     let refused = k.ask(suspend).await;
     assert!(matches!(refused, Suspended::Refused(_)), "{refused:?}");
     let outcome = Ok("1".to_owned());
-    let refused = k.ask(Finish { lease: lease.clone(), entries, outcome, now: at(9) }).await;
+    let refused = k
+        .ask(Finish {
+            lease: lease.clone(),
+            entries,
+            outcome,
+            now: at(9),
+        })
+        .await;
     assert!(matches!(refused, Written::Refused(_)), "{refused:?}");
     assert_eq!(k.find("kid").await, None);
     assert_eq!(k.load("r").await.steps, []);
     let (workspace, run_id, key) = (k.ws.clone(), "r".to_owned(), "k".to_owned());
-    assert_eq!(k.ask(GetValue { workspace, run_id, key }).await.0, None);
-    assert_eq!(k.finish(&lease).await, Written::Done, "the lease is still good");
+    assert_eq!(
+        k.ask(GetValue {
+            workspace,
+            run_id,
+            key
+        })
+        .await
+        .0,
+        None
+    );
+    assert_eq!(
+        k.finish(&lease).await,
+        Written::Done,
+        "the lease is still good"
+    );
 }
 
 /// R74
@@ -189,7 +246,10 @@ async fn a_run_ends_with_a_value(store: &dyn Store) {
     let lease = k.owned("r").await;
     assert_eq!(k.finish(&lease).await, Written::Done);
     let run = k.get("r").await;
-    assert_eq!((run.status, run.output.as_deref()), (RunStatus::Success, Some("true")));
+    assert_eq!(
+        (run.status, run.output.as_deref()),
+        (RunStatus::Success, Some("true"))
+    );
     assert_eq!((run.error, run.finished_at), (None, Some(at(5))));
     assert_eq!((run.worker.as_str(), run.wake_at), ("", Timestamp::NEVER));
 }
@@ -208,159 +268,15 @@ async fn the_last_records_and_the_end_are_one_commit(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
     let entries = vec![entry(done(0, "a", "1")), entry(done(1, "b", "2"))];
-    let finish = Finish { lease, entries, outcome: Ok("3".to_owned()), now: at(5) };
+    let finish = Finish {
+        lease,
+        entries,
+        outcome: Ok("3".to_owned()),
+        now: at(5),
+    };
     assert_eq!(k.ask(finish).await, Written::Done);
     assert_eq!(k.steps("r").await.len(), 2);
     assert_eq!(k.status("r").await, RunStatus::Success);
-}
-
-fn spawn(k: &Kit<'_>, id: u64, child: Start) -> Entry {
-    let mut record = done(id, "spawn", "null");
-    record.child = Some(child.run_id.clone());
-    let _ = k;
-    with(record, With::Spawn(Box::new(child)))
-}
-
-/// R78
-async fn a_child_is_started_with_its_record(store: &dyn Store) {
-    let k = Kit::new(store);
-    let lease = k.owned("r").await;
-    let child = Start { parent: "r".to_owned(), ..k.start("kid") };
-    assert_eq!(k.record(&lease, vec![spawn(&k, 0, child)]).await, Written::Done);
-    let kid = k.get("kid").await;
-    assert_eq!((kid.status, kid.parent.as_str()), (RunStatus::Enqueued, "r"));
-    assert_eq!(k.steps("r").await[0].child.as_deref(), Some("kid"));
-}
-
-/// R78
-async fn a_child_that_exists_is_attached_to(store: &dyn Store) {
-    let k = Kit::new(store);
-    let lease = k.owned("r").await;
-    k.started(k.start("kid")).await;
-    let child = Start { parent: "r".to_owned(), ..k.start("kid") };
-    assert_eq!(k.record(&lease, vec![spawn(&k, 0, child)]).await, Written::Done);
-    assert_eq!(k.get("kid").await.parent, "");
-}
-
-async fn refuses(k: &Kit<'_>, child: Start) {
-    let lease = k.owned("r").await;
-    let reply = k.record(&lease, vec![spawn(k, 0, child)]).await;
-    assert!(matches!(reply, Written::Refused(_)), "{reply:?}");
-    assert_eq!(k.steps("r").await, []);
-}
-
-/// X10
-async fn a_child_whose_id_is_taken_refuses_the_record(store: &dyn Store) {
-    let k = Kit::new(store);
-    k.started(k.start("kid")).await;
-    refuses(&k, Start { workflow: "refund".to_owned(), ..k.start("kid") }).await;
-}
-
-async fn a_child_on_an_unknown_queue_refuses_the_record(store: &dyn Store) {
-    let k = Kit::new(store);
-    refuses(&k, k.on("nowhere", "kid")).await;
-}
-
-async fn a_child_whose_deduplication_id_is_taken_refuses_the_record(store: &dyn Store) {
-    let k = Kit::new(store);
-    k.started(Start { dedupe_id: "d".to_owned(), ..k.start("first") }).await;
-    refuses(&k, Start { dedupe_id: "d".to_owned(), ..k.start("kid") }).await;
-    assert_eq!(k.find("kid").await, None);
-}
-
-async fn the_end_of_a_child_wakes_its_parent(store: &dyn Store) {
-    let k = Kit::new(store);
-    let parent = k.owned("r").await;
-    let child = |id: &str| Start { parent: "r".to_owned(), max_attempts: 0, ..k.start(id) };
-    let first = k.owned_by(child("a"), "w2").await;
-    k.suspend(&parent, 0).await;
-    k.finish(&first).await;
-    let woken = k.ask(k.wake("w1", 6)).await;
-    assert_eq!((ids(&woken.runs), woken.runs[0].inbox), (vec!["r"], 1));
-    let second = k.owned_by(child("b"), "w2").await;
-    k.fail(&second).await;
-    k.owned_by(child("c"), "w2").await;
-    k.cancel("c").await;
-    let late = Start { max_attempts: 0, ..child("d") };
-    k.owned_by(late, "w2").await;
-    k.ask(k.wake("w9", 60)).await;
-    assert_eq!(k.get("r").await.inbox, 4, "success, failure, cancel, exhaustion");
-}
-
-async fn a_load_names_the_children_that_are_over(store: &dyn Store) {
-    let k = Kit::new(store);
-    for id in ["a", "b", "c"] {
-        let lease = k.owned(id).await;
-        if id != "b" {
-            k.finish(&lease).await;
-        }
-    }
-    let load = |steps| Load {
-        workspace: k.ws.clone(),
-        run_id: "r".to_owned(),
-        steps,
-        children: ["c", "a", "b", "nowhere", "a"].map(str::to_owned).to_vec(),
-    };
-    let lease = k.owned("r").await;
-    k.record(&lease, vec![entry(done(0, "s", "1"))]).await;
-    let loaded = k.ask(load(true)).await;
-    assert_eq!((ids(&loaded.over), loaded.steps.len()), (vec!["a", "c"], 1));
-    assert_eq!(loaded.over[0].output.as_deref(), Some("true"));
-    assert_eq!(k.ask(load(false)).await.steps, []);
-}
-
-async fn a_value_is_published_and_replaced(store: &dyn Store) {
-    let k = Kit::new(store);
-    let lease = k.owned("r").await;
-    let value = async || {
-        let (workspace, run_id, key) = (k.ws.clone(), "r".to_owned(), "progress".to_owned());
-        k.ask(GetValue { workspace, run_id, key }).await.0
-    };
-    assert_eq!(value().await, None);
-    for (id, percent) in [(0, "10"), (1, "80"), (2, "80")] {
-        let publish =
-            With::Publish { key: "progress".to_owned(), value: percent.to_owned() };
-        k.record(&lease, vec![with(done(id, "publish", "null"), publish)]).await;
-        assert_eq!(value().await.as_deref(), Some(percent));
-    }
-    k.finish(&lease).await;
-    assert_eq!(value().await.as_deref(), Some("80"), "it outlives the run");
-}
-
-async fn appended(k: &Kit<'_>, lease: &steadfast_store::op::Lease, items: &[Option<&str>]) {
-    let entries = (0..).zip(items).map(|(id, item)| {
-        let append = With::Append { stream: "log".to_owned(), item: item.map(str::to_owned) };
-        with(done(id, "append", "null"), append)
-    });
-    assert_eq!(k.record(lease, entries.collect()).await, Written::Done);
-}
-
-async fn page(k: &Kit<'_>, from: i64, limit: usize) -> (Vec<String>, bool) {
-    let (workspace, run_id, stream) = (k.ws.clone(), "r".to_owned(), "log".to_owned());
-    let StreamPage { items, closed } =
-        k.ask(ReadStream { workspace, run_id, stream, from, limit }).await;
-    (items, closed)
-}
-
-async fn a_stream_is_read_in_order_and_ends(store: &dyn Store) {
-    let k = Kit::new(store);
-    let lease = k.owned("r").await;
-    appended(&k, &lease, &[Some("1"), Some("2"), Some("3"), None]).await;
-    let texts = |items: &[&str]| items.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
-    assert_eq!(page(&k, 0, 2).await, (texts(&["1", "2"]), false));
-    assert_eq!(page(&k, 2, 9).await, (texts(&["3"]), true));
-    assert_eq!(page(&k, 0, 9).await, (texts(&["1", "2", "3"]), true));
-}
-
-async fn a_stream_ends_with_its_run(store: &dyn Store) {
-    let k = Kit::new(store);
-    let lease = k.owned("r").await;
-    appended(&k, &lease, &[Some("1"), Some("2")]).await;
-    assert!(!page(&k, 0, 9).await.1, "more may follow");
-    k.finish(&lease).await;
-    assert!(!page(&k, 0, 2).await.1, "a full page may have a successor");
-    assert!(page(&k, 2, 2).await.1);
-    assert!(page(&k, 0, 3).await.1);
 }
 
 async fn starting_over_clears_records_and_keeps_the_lease(store: &dyn Store) {
@@ -369,13 +285,28 @@ async fn starting_over_clears_records_and_keeps_the_lease(store: &dyn Store) {
     k.record(&lease, vec![entry(done(0, "a", "1"))]).await;
     k.signal("r", "s", "s1").await;
     let input = "{\"page\":2}".to_owned();
-    let again = ContinueAsNew { lease: lease.clone(), input: input.clone(), generation: 0, now: at(8) };
+    let again = ContinueAsNew {
+        lease: lease.clone(),
+        input: input.clone(),
+        generation: 0,
+        now: at(8),
+    };
     assert_eq!(k.ask(again).await, Written::Done);
     let run = k.get("r").await;
-    assert_eq!((run.input, run.generation, run.status), (input, 1, RunStatus::Pending));
+    assert_eq!(
+        (run.input, run.generation, run.status),
+        (input, 1, RunStatus::Pending)
+    );
     let loaded = k.load("r").await;
-    assert_eq!((loaded.steps.len(), loaded.signals.len()), (0, 1), "signals wait on");
-    assert_eq!(k.record(&lease, vec![entry(done(0, "b", "2"))]).await, Written::Done);
+    assert_eq!(
+        (loaded.steps.len(), loaded.signals.len()),
+        (0, 1),
+        "signals wait on"
+    );
+    assert_eq!(
+        k.record(&lease, vec![entry(done(0, "b", "2"))]).await,
+        Written::Done
+    );
     assert_eq!(k.finish(&lease).await, Written::Done);
 }
 
@@ -384,7 +315,12 @@ async fn starting_over_from_another_generation_is_refused(store: &dyn Store) {
     let lease = k.owned("r").await;
     for generation in [1, -1] {
         let input = "1".to_owned();
-        let again = ContinueAsNew { lease: lease.clone(), input, generation, now: at(8) };
+        let again = ContinueAsNew {
+            lease: lease.clone(),
+            input,
+            generation,
+            now: at(8),
+        };
         assert_eq!(k.ask(again).await, Written::Fenced);
     }
     assert_eq!(k.get("r").await.generation, 0);
@@ -397,7 +333,10 @@ async fn a_suspended_run_has_no_worker_and_keeps_its_records(store: &dyn Store) 
     suspend.entries = vec![entry(done(0, "a", "1"))];
     assert_eq!(k.ask(suspend).await, Suspended::Done);
     let run = k.get("r").await;
-    assert_eq!((run.status, run.parked, run.worker.as_str()), (RunStatus::Pending, true, ""));
+    assert_eq!(
+        (run.status, run.parked, run.worker.as_str()),
+        (RunStatus::Pending, true, "")
+    );
     assert_eq!((run.waits.as_str(), run.wake_at), ("[\"paid\"]", at(1000)));
     assert_eq!(k.steps("r").await.len(), 1);
 }

@@ -1,10 +1,10 @@
-//! Steering: cancel, resume, fork, purge, and the moves that no run makes.
+//! Steering: cancel, resume, purge, and the moves that no run makes.
 
-use steadfast_core::{Error as Failure, RunStatus};
+use steadfast_core::RunStatus;
 use steadfast_store::Store;
 use steadfast_store::op::{
-    Cancelled, ContinueAsNew, Dequeue, Entry, Fork, Forked, Lease, Purge, Purged, Resume, Resumed,
-    RunFilter, Start, With, Written,
+    Cancelled, ContinueAsNew, Dequeue, Lease, Purge, Purged, Resume, Resumed, RunFilter, Start,
+    With, Written,
 };
 
 use super::kit::{Kit, at, done, entry, ids, plain, secs, with};
@@ -19,16 +19,6 @@ super::table! {
     a_cancel_leaves_detached_and_ended_children_alone,
     a_cancelled_run_is_resumed_where_it_stopped,
     a_run_that_ended_by_itself_or_is_active_is_not_resumed,
-    a_fork_copies_exactly_the_steps_before_its_own,
-    a_fork_from_the_start_copies_nothing,
-    a_fork_leaves_its_source_alone,
-    a_fork_starts_with_what_its_source_was_given,
-    a_fork_may_have_another_input_version_and_timeout,
-    a_fork_patches_outcomes_of_copied_steps,
-    a_fork_that_patches_what_it_does_not_copy_is_refused_whole,
-    a_fork_does_not_copy_unfinished_steps,
-    a_fork_under_a_taken_id_says_whose_it_is,
-    a_fork_of_nobody_says_so,
     a_purge_removes_what_ended_before_and_nothing_else,
     a_purge_removes_all_that_belonged_to_a_run,
     a_purge_goes_in_batches,
@@ -36,20 +26,10 @@ super::table! {
 }
 
 fn resume(k: &Kit<'_>, run_id: &str) -> Resume {
-    Resume { workspace: k.ws.clone(), run_id: run_id.to_owned(), now: at(20) }
-}
-
-fn fork(k: &Kit<'_>, source: &str, from_step: i64, run_id: &str) -> Fork {
-    Fork {
+    Resume {
         workspace: k.ws.clone(),
-        source: source.to_owned(),
-        from_step,
         run_id: run_id.to_owned(),
-        input: None,
-        patches: Vec::new(),
-        app_version: None,
-        timeout: None,
-        now: at(30),
+        now: at(20),
     }
 }
 
@@ -68,7 +48,10 @@ async fn an_executing_run_is_cancelled_with_its_reason(store: &dyn Store) {
     k.owned("r").await;
     k.cancel("r").await;
     let run = k.get("r").await;
-    assert_eq!((run.status, run.finished_at), (RunStatus::Cancelled, Some(at(6))));
+    assert_eq!(
+        (run.status, run.finished_at),
+        (RunStatus::Cancelled, Some(at(6)))
+    );
     assert_eq!(run.error, Some(k.cancel_op("r").reason));
     assert_eq!((run.worker.as_str(), run.epoch), ("", 2));
 }
@@ -86,11 +69,17 @@ async fn a_cancel_that_comes_too_late_says_so(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
     k.finish(&lease).await;
-    assert_eq!(k.cancel("r").await, Cancelled::AlreadyOver(RunStatus::Success));
+    assert_eq!(
+        k.cancel("r").await,
+        Cancelled::AlreadyOver(RunStatus::Success)
+    );
     assert_eq!(k.get("r").await.error, None);
     k.started(k.start("twice")).await;
     k.cancel("twice").await;
-    assert_eq!(k.cancel("twice").await, Cancelled::AlreadyOver(RunStatus::Cancelled));
+    assert_eq!(
+        k.cancel("twice").await,
+        Cancelled::AlreadyOver(RunStatus::Cancelled)
+    );
 }
 
 async fn a_cancel_of_nobody_says_so(store: &dyn Store) {
@@ -102,7 +91,10 @@ async fn a_cancel_of_nobody_says_so(store: &dyn Store) {
 async fn child(k: &Kit<'_>, parent: &Lease, id: u64, start: Start) {
     let mut record = done(id, "spawn", "null");
     record.child = Some(start.run_id.clone());
-    let start = Start { parent: parent.run_id.clone(), ..start };
+    let start = Start {
+        parent: parent.run_id.clone(),
+        ..start
+    };
     let entries = vec![with(record, With::Spawn(Box::new(start)))];
     assert_eq!(k.record(parent, entries).await, Written::Done);
 }
@@ -112,7 +104,10 @@ async fn a_cancel_takes_attached_descendants_along(store: &dyn Store) {
     let top = k.owned("top").await;
     child(&k, &top, 0, k.start("a")).await;
     child(&k, &top, 1, k.start("b")).await;
-    let only = Dequeue { limit: 1, ..k.dequeue("default", "w2", 1) };
+    let only = Dequeue {
+        limit: 1,
+        ..k.dequeue("default", "w2", 1)
+    };
     let a = k.lease_of(&k.ask(only).await);
     child(&k, &a, 0, k.start("a1")).await;
     let stopped = ["a", "a1", "b"].map(str::to_owned).to_vec();
@@ -126,10 +121,23 @@ async fn a_cancel_takes_attached_descendants_along(store: &dyn Store) {
 async fn a_cancel_leaves_detached_and_ended_children_alone(store: &dyn Store) {
     let k = Kit::new(store);
     let top = k.owned("top").await;
-    child(&k, &top, 0, Start { detached: true, ..k.start("free") }).await;
+    child(
+        &k,
+        &top,
+        0,
+        Start {
+            detached: true,
+            ..k.start("free")
+        },
+    )
+    .await;
     child(&k, &top, 1, k.start("ended")).await;
     k.cancel("ended").await;
-    k.started(Start { parent: String::new(), ..k.start("stranger") }).await;
+    k.started(Start {
+        parent: String::new(),
+        ..k.start("stranger")
+    })
+    .await;
     assert_eq!(k.cancel("top").await, Cancelled::Done(Vec::new()));
     assert_eq!(k.status("free").await, RunStatus::Enqueued);
     assert_eq!(k.status("stranger").await, RunStatus::Enqueued);
@@ -138,15 +146,30 @@ async fn a_cancel_leaves_detached_and_ended_children_alone(store: &dyn Store) {
 /// R74
 async fn a_cancelled_run_is_resumed_where_it_stopped(store: &dyn Store) {
     let k = Kit::new(store);
-    let lease = k.owned_by(Start { timeout: Some(secs(9)), ..k.start("r") }, "w1").await;
+    let lease = k
+        .owned_by(
+            Start {
+                timeout: Some(secs(9)),
+                ..k.start("r")
+            },
+            "w1",
+        )
+        .await;
     k.record(&lease, vec![entry(done(0, "a", "1"))]).await;
     k.cancel("r").await;
     assert_eq!(k.ask(resume(&k, "r")).await, Resumed::Done);
     let run = k.get("r").await;
-    assert_eq!((run.status, run.error, run.finished_at), (RunStatus::Enqueued, None, None));
+    assert_eq!(
+        (run.status, run.error, run.finished_at),
+        (RunStatus::Enqueued, None, None)
+    );
     assert_eq!((run.attempts, run.deadline_at), (0, None));
     let claimed = k.ask(k.dequeue("default", "w2", 21)).await;
-    assert_eq!(claimed.runs[0].deadline_at, Some(at(30)), "with its time anew");
+    assert_eq!(
+        claimed.runs[0].deadline_at,
+        Some(at(30)),
+        "with its time anew"
+    );
     assert_eq!(k.steps("r").await.len(), 1);
     assert_eq!(k.finish(&k.lease_of(&claimed)).await, Written::Done);
 }
@@ -172,148 +195,12 @@ async fn a_run_that_ended_by_itself_or_is_active_is_not_resumed(store: &dyn Stor
     assert_eq!(k.ask(resume(&k, "nowhere")).await, Resumed::NotFound);
 }
 
-/// A run with the steps 0 to 4, which failed.
-async fn failed(k: &Kit<'_>, start: Start) {
-    let lease = k.owned_by(start, "w1").await;
-    let entries = (0..5).map(|id| entry(done(id, &format!("s{id}"), &id.to_string())));
-    k.record(&lease, entries.collect()).await;
-    k.fail(&lease).await;
-}
-
-/// R94
-async fn a_fork_copies_exactly_the_steps_before_its_own(store: &dyn Store) {
-    let k = Kit::new(store);
-    failed(&k, k.start("r")).await;
-    assert_eq!(k.ask(fork(&k, "r", 3, "f")).await, Forked::Done);
-    assert_eq!(k.steps("f").await, k.steps("r").await[..3]);
-    let claimed = k.ask(k.dequeue("default", "w2", 31)).await;
-    let lease = k.lease_of(&claimed);
-    assert_eq!(k.record(&lease, vec![entry(done(3, "s3", "9"))]).await, Written::Done);
-    k.ask(fork(&k, "r", 99, "all")).await;
-    assert_eq!(k.steps("all").await.len(), 5);
-}
-
-/// R94
-async fn a_fork_from_the_start_copies_nothing(store: &dyn Store) {
-    let k = Kit::new(store);
-    failed(&k, k.start("r")).await;
-    assert_eq!(k.ask(fork(&k, "r", 0, "f")).await, Forked::Done);
-    assert_eq!(k.steps("f").await, []);
-}
-
-/// R94
-async fn a_fork_leaves_its_source_alone(store: &dyn Store) {
-    let k = Kit::new(store);
-    failed(&k, k.start("r")).await;
-    let before = (k.get("r").await, k.steps("r").await);
-    k.ask(Fork { patches: vec![done(1, "s1", "\"x\"")], ..fork(&k, "r", 3, "f") }).await;
-    let claimed = k.ask(k.dequeue("default", "w2", 31)).await;
-    k.finish(&k.lease_of(&claimed)).await;
-    assert_eq!((k.get("r").await, k.steps("r").await), before);
-    let lease = k.owned("active").await;
-    k.ask(fork(&k, "active", 3, "g")).await;
-    assert_eq!(k.finish(&lease).await, Written::Done, "an active source goes on");
-}
-
-/// R94
-async fn a_fork_starts_with_what_its_source_was_given(store: &dyn Store) {
-    let k = Kit::new(store);
-    let start = Start {
-        priority: 4,
-        app_version: "v1".to_owned(),
-        max_attempts: 7,
-        timeout: Some(secs(50)),
-        dedupe_id: "d".to_owned(),
-        ..k.start("r")
-    };
-    failed(&k, start.clone()).await;
-    k.ask(fork(&k, "r", 2, "f")).await;
-    let run = k.get("f").await;
-    assert_eq!((run.status, run.forked_from.as_str()), (RunStatus::Enqueued, "r"));
-    assert_eq!((run.workflow, run.input, run.queue), (start.workflow, start.input, start.queue));
-    assert_eq!((run.priority, run.app_version.as_str(), run.max_attempts), (4, "v1", 7));
-    assert_eq!((run.timeout, run.deadline_at), (Some(secs(50)), None));
-    assert_eq!((run.seed, run.dedupe_id.as_str(), run.parent.as_str()), (start.seed, "", ""));
-    assert_eq!((run.epoch, run.attempts, run.created_at, run.ready_at), (0, 0, at(30), at(30)));
-    assert_eq!((run.output, run.error, run.finished_at), (None, None, None));
-    let source = k.get("r").await;
-    assert_eq!((run.started_at, run.generation), (source.started_at, source.generation));
-}
-
-/// R94
-async fn a_fork_may_have_another_input_version_and_timeout(store: &dyn Store) {
-    let k = Kit::new(store);
-    failed(&k, k.start("r")).await;
-    let other = Fork {
-        input: Some("2".to_owned()),
-        app_version: Some("v2".to_owned()),
-        timeout: Some(secs(5)),
-        ..fork(&k, "r", 2, "f")
-    };
-    k.ask(other).await;
-    let run = k.get("f").await;
-    assert_eq!((run.input.as_str(), run.app_version.as_str()), ("2", "v2"));
-    let claimed = k.ask(Dequeue { app_version: "v2".to_owned(), ..k.dequeue("default", "w", 40) });
-    assert_eq!(claimed.await.runs[0].deadline_at, Some(at(45)));
-}
-
-/// R94
-async fn a_fork_patches_outcomes_of_copied_steps(store: &dyn Store) {
-    let k = Kit::new(store);
-    failed(&k, k.start("r")).await;
-    let mut refusal = done(0, "s0", "1");
-    refusal.outcome = Err(Failure::app("patched"));
-    let patches = vec![done(1, "s1", "\"patched\""), refusal.clone()];
-    assert_eq!(k.ask(Fork { patches, ..fork(&k, "r", 3, "f") }).await, Forked::Done);
-    let outcomes: Vec<_> = k.steps("f").await.into_iter().map(|step| step.outcome).collect();
-    assert_eq!(outcomes, [refusal.outcome, Ok("\"patched\"".to_owned()), Ok("2".to_owned())]);
-    let same = Fork { patches: vec![done(1, "s1", "1")], ..fork(&k, "r", 3, "same") };
-    assert_eq!(k.ask(same).await, Forked::Done, "a patch with the same outcome is a patch");
-}
-
-/// R94
-async fn a_fork_that_patches_what_it_does_not_copy_is_refused_whole(store: &dyn Store) {
-    let k = Kit::new(store);
-    failed(&k, k.start("r")).await;
-    let patched = |patch: u64, from: i64| Fork {
-        patches: vec![done(1, "s1", "1"), done(patch, "s", "1")],
-        ..fork(&k, "r", from, "f")
-    };
-    assert_eq!(k.ask(patched(3, 3)).await, Forked::NoSuchStep(3));
-    assert_eq!(k.ask(patched(8, 9)).await, Forked::NoSuchStep(8));
-    assert_eq!(k.find("f").await, None);
-    assert_eq!(k.steps("f").await, []);
-}
-
-/// R94
-async fn a_fork_does_not_copy_unfinished_steps(store: &dyn Store) {
-    let k = Kit::new(store);
-    let lease = k.owned("r").await;
-    let mut executing = done(1, "b", "null");
-    executing.state = steadfast_core::driver::RecordState::Executing;
-    let entries: Vec<Entry> = vec![entry(done(0, "a", "1")), entry(executing)];
-    k.record(&lease, entries).await;
-    k.ask(fork(&k, "r", 5, "f")).await;
-    assert_eq!(k.steps("f").await, [done(0, "a", "1")]);
-}
-
-async fn a_fork_under_a_taken_id_says_whose_it_is(store: &dyn Store) {
-    let k = Kit::new(store);
-    failed(&k, k.start("r")).await;
-    k.started(k.start("taken")).await;
-    assert_eq!(k.ask(fork(&k, "r", 1, "taken")).await, Forked::Taken { same: false });
-    assert_eq!(k.ask(fork(&k, "r", 1, "f")).await, Forked::Done);
-    assert_eq!(k.ask(fork(&k, "r", 1, "f")).await, Forked::Taken { same: true });
-    assert_eq!(k.ask(fork(&k, "r", 1, "r")).await, Forked::Taken { same: false });
-}
-
-async fn a_fork_of_nobody_says_so(store: &dyn Store) {
-    let k = Kit::new(store);
-    assert_eq!(k.ask(fork(&k, "nowhere", 1, "f")).await, Forked::NotFound);
-}
-
 fn purge(k: &Kit<'_>, before: i64) -> Purge {
-    Purge { workspace: k.ws.clone(), before: at(before), limit: 100 }
+    Purge {
+        workspace: k.ws.clone(),
+        before: at(before),
+        limit: 100,
+    }
 }
 
 async fn a_purge_removes_what_ended_before_and_nothing_else(store: &dyn Store) {
@@ -327,7 +214,11 @@ async fn a_purge_removes_what_ended_before_and_nothing_else(store: &dyn Store) {
     k.finish(&lease).await;
     k.started(k.start("stopped")).await;
     k.cancel("stopped").await;
-    assert_eq!(k.ask(purge(&k, 5)).await, Purged(0), "the end itself is not before");
+    assert_eq!(
+        k.ask(purge(&k, 5)).await,
+        Purged(0),
+        "the end itself is not before"
+    );
     assert_eq!(k.ask(purge(&k, 6)).await, Purged(1));
     assert_eq!(k.find("ended").await, None);
     assert_eq!(k.ask(purge(&k, 9_000_000)).await, Purged(1));
@@ -340,11 +231,23 @@ async fn a_purge_removes_all_that_belonged_to_a_run(store: &dyn Store) {
     let k = Kit::new(store);
     let live = async || {
         let lease = k.owned("r").await;
-        let publish = With::Publish { key: "k".to_owned(), value: "1".to_owned() };
-        let append = With::Append { stream: "log".to_owned(), item: Some("1".to_owned()) };
-        let entries = vec![with(done(0, "p", "1"), publish), with(done(1, "a", "1"), append)];
+        let publish = With::Publish {
+            key: "k".to_owned(),
+            value: "1".to_owned(),
+        };
+        let append = With::Append {
+            stream: "log".to_owned(),
+            item: Some("1".to_owned()),
+        };
+        let entries = vec![
+            with(done(0, "p", "1"), publish),
+            with(done(1, "a", "1"), append),
+        ];
         assert_eq!(k.record(&lease, entries).await, Written::Done);
-        assert_eq!(k.signal("r", "s", "s1").await, steadfast_store::op::Signalled::Accepted);
+        assert_eq!(
+            k.signal("r", "s", "s1").await,
+            steadfast_store::op::Signalled::Accepted
+        );
         let page = steadfast_store::op::ReadStream {
             workspace: k.ws.clone(),
             run_id: "r".to_owned(),
@@ -358,9 +261,16 @@ async fn a_purge_removes_all_that_belonged_to_a_run(store: &dyn Store) {
     live().await;
     assert_eq!(k.ask(purge(&k, 100)).await, Purged(1));
     let (workspace, run_id, key) = (k.ws.clone(), "r".to_owned(), "k".to_owned());
-    let value = steadfast_store::op::GetValue { workspace, run_id, key };
+    let value = steadfast_store::op::GetValue {
+        workspace,
+        run_id,
+        key,
+    };
     assert_eq!(k.ask(value).await.0, None);
-    assert_eq!((k.load("r").await.steps, k.load("r").await.signals), (Vec::new(), Vec::new()));
+    assert_eq!(
+        (k.load("r").await.steps, k.load("r").await.signals),
+        (Vec::new(), Vec::new())
+    );
     live().await;
 }
 
@@ -370,7 +280,10 @@ async fn a_purge_goes_in_batches(store: &dyn Store) {
         let lease = k.owned(&format!("r{i}")).await;
         k.finish(&lease).await;
     }
-    let batch = Purge { limit: 2, ..purge(&k, 100) };
+    let batch = Purge {
+        limit: 2,
+        ..purge(&k, 100)
+    };
     let mut gone = Vec::new();
     for _ in 0..4 {
         gone.push(k.ask(batch.clone()).await.0);
@@ -382,7 +295,10 @@ async fn a_purge_goes_in_batches(store: &dyn Store) {
 async fn moves_that_no_run_makes_are_refused(store: &dyn Store) {
     let k = Kit::new(store);
     for id in ["success", "error", "cancelled", "parked", "waiting"] {
-        let start = Start { max_attempts: 0, ..k.start(id) };
+        let start = Start {
+            max_attempts: 0,
+            ..k.start(id)
+        };
         match id {
             "waiting" => k.started(start).await,
             _ => {
@@ -399,15 +315,28 @@ async fn moves_that_no_run_makes_are_refused(store: &dyn Store) {
         let (workspace, run_id) = (k.ws.clone(), id.to_owned());
         for epoch in 0..=before.epoch {
             let (workspace, run_id) = (workspace.clone(), run_id.clone());
-            let lease = Lease { workspace, run_id, worker: before.worker.clone(), epoch };
+            let lease = Lease {
+                workspace,
+                run_id,
+                worker: before.worker.clone(),
+                epoch,
+            };
             let finish = k.finish_op(&lease, "\"again\"");
             assert_eq!(k.ask(finish).await, Written::Fenced, "{id}");
             let input = "1".to_owned();
-            let again = ContinueAsNew { lease, input, generation: 0, now: at(70) };
+            let again = ContinueAsNew {
+                lease,
+                input,
+                generation: 0,
+                now: at(70),
+            };
             assert_eq!(k.ask(again).await, Written::Fenced, "{id}");
         }
         if id != "waiting" {
-            assert!(matches!(k.cancel(id).await, Cancelled::AlreadyOver(_)), "{id}");
+            assert!(
+                matches!(k.cancel(id).await, Cancelled::AlreadyOver(_)),
+                "{id}"
+            );
             assert_eq!(k.ask(k.dequeue("default", "w3", 80)).await.runs, [], "{id}");
         }
         assert_eq!(k.ask(k.wake("w3", 9000)).await.runs, [], "{id}");
@@ -415,7 +344,10 @@ async fn moves_that_no_run_makes_are_refused(store: &dyn Store) {
     }
     let list = steadfast_store::op::ListRuns {
         workspace: k.ws.clone(),
-        filter: RunFilter { status: vec![RunStatus::Enqueued], ..RunFilter::default() },
+        filter: RunFilter {
+            status: vec![RunStatus::Enqueued],
+            ..RunFilter::default()
+        },
         after: None,
         limit: 10,
     };
