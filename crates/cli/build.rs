@@ -14,11 +14,7 @@ fn main() {
     files.sort();
     let mut pages = String::from("&[\n");
     for file in files {
-        let name = file
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let path = file.canonicalize().expect("the page was just listed");
         writeln!(pages, "({name:?}, include_str!({path:?})),").expect("a string takes all text");
     }

@@ -20,10 +20,7 @@ use crate::tree::{Tree, Violation};
 
 pub(crate) fn check(tree: &Tree) -> Result<Vec<Violation>> {
     let packages = packages(&tree.root)?;
-    let members: Vec<&str> = packages
-        .iter()
-        .map(|package| package.name.as_str())
-        .collect();
+    let members: Vec<&str> = packages.iter().map(|package| package.name.as_str()).collect();
     let mut violations = Vec::new();
     for package in &packages {
         let text = tree.text(&package.manifest).unwrap_or_default();
@@ -38,39 +35,23 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Violation>> {
 fn packages(root: &Path) -> Result<Vec<Package>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args([
-            "metadata",
-            "--no-deps",
-            "--format-version",
-            "1",
-            "--manifest-path",
-        ])
+        .args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"])
         .arg(root.join("Cargo.toml"))
         .output()
         .context("running cargo metadata")?;
     if !output.status.success() {
-        bail!(
-            "cargo metadata: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
     let workspace = text(&metadata, "workspace_root");
-    let packages = metadata["packages"]
-        .as_array()
-        .context("cargo metadata lists no packages")?;
-    Ok(packages
-        .iter()
-        .map(|package| read_package(package, workspace))
-        .collect())
+    let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;
+    Ok(packages.iter().map(|package| read_package(package, workspace)).collect())
 }
 
 fn read_package(package: &Value, workspace: &str) -> Package {
     let manifest = text(package, "manifest_path");
     let manifest = manifest.strip_prefix(workspace).unwrap_or(manifest);
-    let dependencies = package["dependencies"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
+    let dependencies = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
     Package {
         name: text(package, "name").to_owned(),
         manifest: manifest.trim_start_matches('/').to_owned(),

@@ -4,10 +4,7 @@
 //! (bad arguments included); database servers started here die with this process, however it dies.
 //! Deliberately absent: anything a user of Steadfast would need; that is the `steadfast` binary.
 
-#![allow(
-    clippy::print_stdout,
-    reason = "the checks' findings are this program's output"
-)]
+#![allow(clippy::print_stdout, reason = "the checks' findings are this program's output")]
 
 mod boundaries;
 mod servers;

@@ -86,29 +86,19 @@ impl Servers {
             .collect();
         install::ensure(&needed)?;
         let started: Vec<Result<Server>> = thread::scope(|scope| {
-            let starts: Vec<_> = needed
-                .iter()
-                .map(|kind| scope.spawn(|| Server::start(*kind)))
-                .collect();
+            let starts: Vec<_> =
+                needed.iter().map(|kind| scope.spawn(|| Server::start(*kind))).collect();
             starts
                 .into_iter()
-                .map(|start| {
-                    start
-                        .join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                })
+                .map(|start| start.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
                 .collect()
         });
-        Ok(Self {
-            running: started.into_iter().collect::<Result<_>>()?,
-        })
+        Ok(Self { running: started.into_iter().collect::<Result<_>>()? })
     }
 
     /// The variables that name the servers started here.
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
-        self.running
-            .iter()
-            .map(|server| (server.kind.variable(), server.kind.url(server.port)))
+        self.running.iter().map(|server| (server.kind.variable(), server.kind.url(server.port)))
     }
 }
 
@@ -142,13 +132,7 @@ impl Server {
         let folder = fresh_folder()?;
         let port = free_port()?;
         let guard = Command::new(std::env::current_exe()?)
-            .args([
-                "guard",
-                kind.word(),
-                "--port",
-                &port.to_string(),
-                "--folder",
-            ])
+            .args(["guard", kind.word(), "--port", &port.to_string(), "--folder"])
             .arg(&folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -156,12 +140,7 @@ impl Server {
             .process_group(0)
             .spawn()
             .context("starting a guard")?;
-        Ok(Self {
-            kind,
-            folder,
-            port,
-            guard,
-        })
+        Ok(Self { kind, folder, port, guard })
     }
 
     fn wait_until_ready(&mut self) -> Result<Start> {
@@ -205,9 +184,7 @@ fn fresh_folder() -> Result<PathBuf> {
     }
     // Servers answer with their real path; compare like with like.
     let base = fs::canonicalize(&base).with_context(|| format!("finding {}", base.display()))?;
-    let folder = tempfile::Builder::new()
-        .prefix("steadfast-")
-        .tempdir_in(base)?;
+    let folder = tempfile::Builder::new().prefix("steadfast-").tempdir_in(base)?;
     Ok(folder.keep())
 }
 
@@ -229,19 +206,14 @@ fn answers(client: &mut Command, path: &Path) -> bool {
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/usr/local/sbin", "/usr/libexec"].map(PathBuf::from);
-    std::env::split_paths(&path)
-        .chain(usual)
-        .map(|folder| folder.join(name))
-        .find(|p| p.is_file())
+    std::env::split_paths(&path).chain(usual).map(|folder| folder.join(name)).find(|p| p.is_file())
 }
 
 /// Standard output of a command that must succeed.
 fn output(program: impl AsRef<OsStr>, args: &[&str]) -> Result<String> {
     let name = program.as_ref().display().to_string();
-    let output = Command::new(program)
-        .args(args)
-        .output()
-        .with_context(|| format!("running {name}"))?;
+    let output =
+        Command::new(program).args(args).output().with_context(|| format!("running {name}"))?;
     if !output.status.success() {
         bail!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim());
     }

@@ -33,12 +33,7 @@ pub(crate) fn lines(text: &str) -> Vec<Line<'_>> {
         let began_raw = open.is_some();
         let raw = scan_raw(text, &mut open);
         test |= !began_raw && text == "#[cfg(test)]" && opens_module(&texts[index + 1..]);
-        lines.push(Line {
-            number: index + 1,
-            text,
-            raw,
-            test,
-        });
+        lines.push(Line { number: index + 1, text, raw, test });
     }
     lines
 }
@@ -133,14 +128,8 @@ mod tests {
     fn only_an_inline_test_module_excuses_the_rest() {
         let excused = |text| lines(text).last().map(|line| line.test);
         assert_eq!(excused("#[cfg(test)]\nmod tests {\n}\n"), Some(true));
-        assert_eq!(
-            excused("#[cfg(test)]\n#[allow(x)]\nmod tests {\n}\n"),
-            Some(true)
-        );
-        assert_eq!(
-            excused("#[cfg(test)]\nmod tests;\nfn a() {}\n"),
-            Some(false)
-        );
+        assert_eq!(excused("#[cfg(test)]\n#[allow(x)]\nmod tests {\n}\n"), Some(true));
+        assert_eq!(excused("#[cfg(test)]\nmod tests;\nfn a() {}\n"), Some(false));
         assert_eq!(excused("#[cfg(test)]\nuse a::b;\nfn a() {}\n"), Some(false));
     }
 

@@ -54,9 +54,7 @@ fn run_one(servers: &Servers, program: &str, args: &[String]) -> Result<u8> {
 
 /// As a shell would say it: a command ended by a signal counts from 128.
 fn code(status: ExitStatus) -> u8 {
-    let code = status
-        .code()
-        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(1)
 }
 
@@ -64,8 +62,7 @@ fn code(status: ExitStatus) -> u8 {
 fn invocations(filter: Option<&str>, extra: &[String]) -> Vec<Vec<String>> {
     let own = extra.split(|arg| arg == "--").next().unwrap_or_default();
     let chooses = |choices: &[&str]| {
-        own.iter()
-            .any(|arg| choices.contains(&arg.split('=').next().unwrap_or_default()))
+        own.iter().any(|arg| choices.contains(&arg.split('=').next().unwrap_or_default()))
     };
     // `--workspace` would silently win over `-p`, and `--lib` fails on a package without one:
     // cargo's own default is right for a single package, documentation included.
@@ -81,11 +78,7 @@ fn invocations(filter: Option<&str>, extra: &[String]) -> Vec<Vec<String>> {
         .map(|targets| {
             let fixed = ["test"].iter().chain(*targets).copied();
             // The filter before the rest: after a `--` it would mean something else.
-            fixed
-                .chain(filter)
-                .map(str::to_owned)
-                .chain(extra.iter().cloned())
-                .collect()
+            fixed.chain(filter).map(str::to_owned).chain(extra.iter().cloned()).collect()
         })
         .collect()
 }
@@ -96,20 +89,14 @@ mod tests {
 
     fn joined(filter: Option<&str>, extra: &[&str]) -> Vec<String> {
         let extra: Vec<String> = extra.iter().map(|arg| (*arg).to_owned()).collect();
-        invocations(filter, &extra)
-            .iter()
-            .map(|args| args.join(" "))
-            .collect()
+        invocations(filter, &extra).iter().map(|args| args.join(" ")).collect()
     }
 
     #[test]
     fn the_suite_is_targets_and_documentation() {
         assert_eq!(
             joined(None, &[]),
-            [
-                "test --workspace --lib --bins --tests --examples",
-                "test --workspace --doc"
-            ]
+            ["test --workspace --lib --bins --tests --examples", "test --workspace --doc"]
         );
     }
 

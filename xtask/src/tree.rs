@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 /// Kinds of text a rule may look at; anything else (images, databases) is not read.
-const TEXT: &[&str] = &[
-    "rs", "md", "toml", "sql", "sh", "yml", "yaml", "ts", "js", "svelte", "html", "css",
-];
+const TEXT: &[&str] =
+    &["rs", "md", "toml", "sql", "sh", "yml", "yaml", "ts", "js", "svelte", "html", "css"];
 
 /// Folders that hold other people's or generated text.
 const SKIPPED_FOLDERS: &[&str] = &["target", "node_modules", "dist"];
@@ -34,23 +33,13 @@ impl Violation {
         rule: &'static str,
         what: impl Into<String>,
     ) -> Self {
-        Self {
-            path: path.into(),
-            line,
-            rule,
-            what: what.into(),
-        }
+        Self { path: path.into(), line, rule, what: what.into() }
     }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            path,
-            line,
-            rule,
-            what,
-        } = self;
+        let Self { path, line, rule, what } = self;
         write!(f, "{path}:{line}: {rule}: {what}")
     }
 }
@@ -65,10 +54,7 @@ pub(crate) struct File {
 impl File {
     #[cfg(test)]
     pub(crate) fn new(path: &str, text: &str) -> Self {
-        Self {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        }
+        Self { path: path.to_owned(), text: text.to_owned() }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -100,17 +86,11 @@ impl Tree {
         let mut files = Vec::new();
         collect(root, "", &mut files)?;
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(Self {
-            root: root.to_owned(),
-            files,
-        })
+        Ok(Self { root: root.to_owned(), files })
     }
 
     pub(crate) fn text(&self, path: &str) -> Option<&str> {
-        self.files
-            .iter()
-            .find(|file| file.path == path)
-            .map(|file| file.text.as_str())
+        self.files.iter().find(|file| file.path == path).map(|file| file.text.as_str())
     }
 }
 
@@ -138,8 +118,7 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<File>) -> Result<()> {
 }
 
 fn is_text(name: &str) -> bool {
-    name.rsplit_once('.')
-        .is_some_and(|(_, extension)| TEXT.contains(&extension))
+    name.rsplit_once('.').is_some_and(|(_, extension)| TEXT.contains(&extension))
 }
 
 /// The nearest folder upwards whose `Cargo.toml` declares a workspace.

@@ -28,10 +28,8 @@ fn xtask(args: &[&str], root: Option<&Path>) -> (i32, String) {
     (output.status.code().expect("an exit code"), text)
 }
 
-const WORKSPACE: (&str, &str) = (
-    "Cargo.toml",
-    "[workspace]\nresolver = \"3\"\nmembers = [\"crates/core\"]\n",
-);
+const WORKSPACE: (&str, &str) =
+    ("Cargo.toml", "[workspace]\nresolver = \"3\"\nmembers = [\"crates/core\"]\n");
 const CORE: &str = "[package]\nname = \"steadfast-core\"\nedition = \"2024\"\n";
 const LIB: (&str, &str) = ("crates/core/src/lib.rs", "//! Meaning.\n");
 
@@ -48,10 +46,7 @@ fn tidy_is_clean_on_this_tree() {
 #[test]
 fn r053_a_clean_tree_exits_0() {
     let root = tree(&[WORKSPACE, ("crates/core/Cargo.toml", CORE), LIB]);
-    assert_eq!(
-        xtask(&["boundaries"], Some(root.path())),
-        (0, String::new())
-    );
+    assert_eq!(xtask(&["boundaries"], Some(root.path())), (0, String::new()));
     assert_eq!(xtask(&["tidy"], Some(root.path())), (0, String::new()));
 }
 
@@ -61,10 +56,7 @@ fn r053_violations_exit_1_with_path_line_and_rule() {
     let root = tree(&[
         WORKSPACE,
         ("crates/core/Cargo.toml", &manifest),
-        (
-            "crates/core/src/lib.rs",
-            "//! Meaning.\nuse dbos::Client;\n",
-        ),
+        ("crates/core/src/lib.rs", "//! Meaning.\nuse dbos::Client;\n"),
     ]);
     let why = "a runtime library stays in its adapter";
     let expected = format!(
@@ -84,10 +76,7 @@ fn tidy_violations_exit_1_with_path_line_and_rule() {
     ]);
     let expected = "crates/core/src/lib.rs:1: header: a file begins with its `//!` header\n\
                     crates/core/src/util.rs:1: name: name a file after the idea in it\n";
-    assert_eq!(
-        xtask(&["tidy"], Some(root.path())),
-        (1, expected.to_owned())
-    );
+    assert_eq!(xtask(&["tidy"], Some(root.path())), (1, expected.to_owned()));
 }
 
 #[test]

@@ -17,13 +17,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 fn start(folder: &Path) -> (Child, String) {
     let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"))
         // `cat` ends with its input: it does not outlive this test either.
-        .args([
-            "servers",
-            "--",
-            "sh",
-            "-c",
-            "echo $STEADFAST_TEST_POSTGRES_URL; exec cat",
-        ])
+        .args(["servers", "--", "sh", "-c", "echo $STEADFAST_TEST_POSTGRES_URL; exec cat"])
         .env_remove("STEADFAST_TEST_POSTGRES_URL")
         .env("STEADFAST_TEST_MYSQL_URL", "not needed")
         .env("TMPDIR", folder)

@@ -49,11 +49,8 @@ async fn traced(cx: &Cx, name: &'static str, order: u32) -> Result<String> {
     let body = move || {
         let log = log.clone();
         async move {
-            tokio::time::sleep(Duration::from_millis(60)).await;
-            let mut file = std::fs::File::options()
-                .append(true)
-                .create(true)
-                .open(&log.0)?;
+            tokio::time::sleep(Duration::from_millis(150)).await;
+            let mut file = std::fs::File::options().append(true).create(true).open(&log.0)?;
             writeln!(file, "{order} {name}")?;
             Ok::<_, std::io::Error>(format!("{name}#{order}"))
         }
@@ -96,7 +93,7 @@ pub(crate) async fn demo(args: Args) -> anyhow::Result<ExitCode> {
     );
     let mut worker = start_worker(&dir)?;
     for kill in 1..=KILLS {
-        tokio::time::sleep(Duration::from_millis(220 + u64::from(kill) * 37)).await;
+        tokio::time::sleep(Duration::from_millis(300 + u64::from(kill) * 37)).await;
         worker.kill().await?;
         println!("  kill -9 no. {kill}: {}", progress(&runs).await?);
         worker = start_worker(&dir)?;
@@ -107,22 +104,12 @@ pub(crate) async fn demo(args: Args) -> anyhow::Result<ExitCode> {
     }
     worker.kill().await?;
     let sound = report(&client, &runs, &dir).await?;
-    println!(
-        "\n{ORDERS} orders through {KILLS} kills in {:.1} s.",
-        began.elapsed().as_secs_f64()
-    );
+    println!("\n{ORDERS} orders through {KILLS} kills in {:.1} s.", began.elapsed().as_secs_f64());
     if let Some(dir) = &args.keep {
-        println!(
-            "The store is {}: look into it with sqlite3.",
-            dir.join("demo.db").display()
-        );
+        println!("The store is {}: look into it with sqlite3.", dir.join("demo.db").display());
     }
     println!("Next: read examples/orders, and write a workflow of your own.");
-    Ok(if sound {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn store_url(dir: &Path) -> String {
@@ -132,11 +119,7 @@ fn store_url(dir: &Path) -> String {
 fn start_worker(dir: &Path) -> anyhow::Result<Child> {
     let program = std::env::current_exe()?;
     let mut command = Command::new(program);
-    Ok(command
-        .arg("demo-worker")
-        .arg(dir)
-        .kill_on_drop(true)
-        .spawn()?)
+    Ok(command.arg("demo-worker").arg(dir).kill_on_drop(true).spawn()?)
 }
 
 async fn progress(runs: &[Run<String>]) -> Result<String, Error> {
@@ -160,26 +143,14 @@ async fn report(client: &Client, runs: &[Run<String>], dir: &Path) -> anyhow::Re
         let info = client.get(run.id()).await?;
         let mut shown = Vec::new();
         for step in ["reserve", "charge", "pack", "ship"] {
-            let count = times
-                .get(format!("{order} {step}").as_str())
-                .copied()
-                .unwrap_or(0);
+            let count = times.get(format!("{order} {step}").as_str()).copied().unwrap_or(0);
             again += count.saturating_sub(1);
             sound &= count >= 1;
-            shown.push(if count == 1 {
-                step.to_owned()
-            } else {
-                format!("{step}×{count}")
-            });
+            shown.push(if count == 1 { step.to_owned() } else { format!("{step}×{count}") });
         }
         sound &= info.status == RunStatus::Success;
         let recoveries = info.attempts - 1;
-        println!(
-            "{}   {}  {recoveries:>10}  {}",
-            run.id(),
-            info.status,
-            shown.join(" → ")
-        );
+        println!("{}   {}  {recoveries:>10}  {}", run.id(), info.status, shown.join(" → "));
     }
     println!(
         "\nEvery order ended. {again} step(s) were cut by a kill before their record was \

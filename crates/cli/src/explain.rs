@@ -29,9 +29,7 @@ pub(crate) async fn explain(args: Args) -> anyhow::Result<ExitCode> {
     if code.starts_with("SF-") {
         anyhow::bail!("there is no error code {code}");
     }
-    let store = args
-        .store
-        .context("to explain a run, name its store with --store URL")?;
+    let store = args.store.context("to explain a run, name its store with --store URL")?;
     let client = Client::connect_to(&store, &args.workspace).await?;
     println!("{}", client.explain(&args.what).await?);
     Ok(ExitCode::SUCCESS)

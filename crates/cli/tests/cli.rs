@@ -1,18 +1,13 @@
 //! The command from outside: exit codes and what a person reads.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "in a test a panic is the report")]
+
 use std::process::Command;
 
 fn steadfast(args: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_steadfast"))
-        .args(args)
-        .output()
-        .unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_steadfast")).args(args).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    (
-        output.status.code().unwrap(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
 #[test]

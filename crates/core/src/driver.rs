@@ -94,9 +94,7 @@ thread_local! {
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         // A panic in user code never happens under this lock.
-        self.state
-            .lock()
-            .expect("invariant: driver state is not poisoned")
+        self.state.lock().expect("invariant: driver state is not poisoned")
     }
 
     /// Whether the caller is this run's own code, not a spawned task and not a step's body.
@@ -218,9 +216,7 @@ impl State {
     }
 
     pub(crate) fn has_patch(&self, name: &str) -> bool {
-        self.history
-            .get(&self.next_id)
-            .is_some_and(|r| r.kind == Kind::Patch && r.name == name)
+        self.history.get(&self.next_id).is_some_and(|r| r.kind == Kind::Patch && r.name == name)
     }
 
     fn take_seq(&mut self) -> u64 {
@@ -275,18 +271,9 @@ impl Driver {
             history: history.into_iter().map(|r| (r.id, r)).collect(),
             ..State::default()
         };
-        let shared = Arc::new(Shared {
-            meta,
-            state: Mutex::new(state),
-            app,
-        });
+        let shared = Arc::new(Shared { meta, state: Mutex::new(state), app });
         let future = code(crate::Cx::new(shared.clone()));
-        Self {
-            shared,
-            future,
-            waker: Arc::default(),
-            outstanding: 0,
-        }
+        Self { shared, future, waker: Arc::default(), outstanding: 0 }
     }
 
     /// Lets the code run until it needs something that is not in its history.
@@ -341,21 +328,12 @@ impl Driver {
 
     /// What history says of a request that is not done yet: an effect begun, a retry waiting.
     pub fn unfinished(&self, id: u64) -> Option<Record> {
-        self.shared
-            .lock()
-            .history
-            .get(&id)
-            .filter(|r| r.state != RecordState::Done)
-            .cloned()
+        self.shared.lock().history.get(&id).filter(|r| r.state != RecordState::Done).cloned()
     }
 
     fn waiting(&self) -> usize {
         let state = self.shared.lock();
-        state
-            .slots
-            .values()
-            .filter(|slot| matches!(slot, Slot::Waiting(_)))
-            .count()
+        state.slots.values().filter(|slot| matches!(slot, Slot::Waiting(_))).count()
     }
 
     /// Polls until the code neither finishes nor wakes itself.
@@ -430,9 +408,5 @@ pub fn panic_error(payload: &(dyn std::any::Any + Send)) -> Error {
         .map(|s| (*s).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned());
-    Error::new(
-        ErrorClass::Panic,
-        "SF-0205",
-        format!("the code panicked: {text}"),
-    )
+    Error::new(ErrorClass::Panic, "SF-0205", format!("the code panicked: {text}"))
 }

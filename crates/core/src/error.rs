@@ -178,17 +178,12 @@ impl Error {
         if self.kind() != Some(std::any::type_name::<E>()) {
             return None;
         }
-        self.0
-            .data
-            .clone()
-            .and_then(|data| serde_json::from_value(data).ok())
+        self.0.data.clone().and_then(|data| serde_json::from_value(data).ok())
     }
 
     /// Whether trying again can help.
     pub fn is_retryable(&self) -> bool {
-        self.0
-            .retryable
-            .unwrap_or_else(|| self.0.class.is_retryable())
+        self.0.retryable.unwrap_or_else(|| self.0.class.is_retryable())
     }
 }
 
@@ -225,9 +220,7 @@ mod tests {
 
     #[test]
     fn a_typed_error_comes_back_as_itself() {
-        let declined = || PayError::Declined {
-            reason: "limit".into(),
-        };
+        let declined = || PayError::Declined { reason: "limit".into() };
         let stored = serde_json::to_string(&Error::typed(&declined())).unwrap();
         let back: Error = serde_json::from_str(&stored).unwrap();
         assert_eq!(back.as_typed::<PayError>(), Some(declined()));

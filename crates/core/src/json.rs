@@ -88,12 +88,7 @@ mod tests {
     fn limits_are_checked_at_the_border() {
         let nest = |n: usize| (1..n).fold(serde_json::json!([]), |v, _| serde_json::json!([v]));
         assert!(encode("v", &nest(limits::JSON_DEPTH)).is_ok());
-        assert_eq!(
-            encode("v", &nest(limits::JSON_DEPTH + 1))
-                .unwrap_err()
-                .code(),
-            "SF-0102"
-        );
+        assert_eq!(encode("v", &nest(limits::JSON_DEPTH + 1)).unwrap_err().code(), "SF-0102");
         assert!(encode("v", &"x".repeat(limits::PAYLOAD_BYTES - 2)).is_ok());
         let over = encode("v", &"x".repeat(limits::PAYLOAD_BYTES - 1)).unwrap_err();
         assert_eq!(over.code(), "SF-0103");

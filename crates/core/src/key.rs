@@ -53,10 +53,7 @@ mod tests {
     #[test]
     fn keys_are_checked_at_the_border() {
         assert!(check("run id", &"k".repeat(255)).is_ok());
-        assert_eq!(
-            check("run id", &"k".repeat(256)).unwrap_err().code(),
-            "SF-0105"
-        );
+        assert_eq!(check("run id", &"k".repeat(256)).unwrap_err().code(), "SF-0105");
         assert_eq!(check("run id", "").unwrap_err().code(), "SF-0105");
         assert_eq!(check("run id", "a\0b").unwrap_err().code(), "SF-0105");
         assert!(check("run id", "order:1001 ").is_ok());

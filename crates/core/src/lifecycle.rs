@@ -45,11 +45,7 @@ pub struct IllegalTransition {
 
 impl fmt::Display for IllegalTransition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "a {} in state {} does not accept {}",
-            self.machine, self.from, self.event
-        )
+        write!(f, "a {} in state {} does not accept {}", self.machine, self.from, self.event)
     }
 }
 

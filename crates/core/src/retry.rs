@@ -19,11 +19,7 @@ pub struct Retry {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 enum Waits {
-    Exponential {
-        first: Duration,
-        rate: f64,
-        most: Duration,
-    },
+    Exponential { first: Duration, rate: f64, most: Duration },
     Listed(Vec<Duration>),
 }
 
@@ -36,10 +32,7 @@ impl Default for Retry {
 impl Retry {
     /// No retries: one attempt.
     pub fn none() -> Self {
-        Self {
-            max_attempts: 1,
-            ..Self::standard()
-        }
+        Self { max_attempts: 1, ..Self::standard() }
     }
 
     /// Three attempts with waits of 1 s and 2 s.
@@ -60,11 +53,7 @@ impl Retry {
         let most = Duration::from_secs(3600);
         Self {
             max_attempts: max_attempts.max(1),
-            waits: Waits::Exponential {
-                first,
-                rate: rate.max(1.0),
-                most,
-            },
+            waits: Waits::Exponential { first, rate: rate.max(1.0), most },
         }
     }
 
@@ -72,10 +61,7 @@ impl Retry {
     pub fn listed(waits: impl IntoIterator<Item = Duration>) -> Self {
         let waits: Vec<_> = waits.into_iter().collect();
         let max_attempts = u32::try_from(waits.len()).unwrap_or(u32::MAX - 1) + 1;
-        Self {
-            max_attempts,
-            waits: Waits::Listed(waits),
-        }
+        Self { max_attempts, waits: Waits::Listed(waits) }
     }
 
     /// Attempts in all, the first included.

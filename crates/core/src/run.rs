@@ -61,14 +61,7 @@ mod tests {
         let names: Vec<_> = RunStatus::ALL.iter().map(|s| s.as_str()).collect();
         assert_eq!(
             names,
-            [
-                "ENQUEUED",
-                "PENDING",
-                "SUCCESS",
-                "ERROR",
-                "RETRIES_EXCEEDED",
-                "CANCELLED"
-            ]
+            ["ENQUEUED", "PENDING", "SUCCESS", "ERROR", "RETRIES_EXCEEDED", "CANCELLED"]
         );
         for status in RunStatus::ALL {
             assert_eq!(RunStatus::parse(status.as_str()), Some(*status));
@@ -80,19 +73,10 @@ mod tests {
     #[test]
     fn r074_moves_outside_the_table_are_refused_by_name() {
         let refused = RunStatus::Success.on(RunEvent::Cancel).unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "a run in state SUCCESS does not accept Cancel"
-        );
-        assert!(
-            RunStatus::Error.on(RunEvent::Resume).is_err(),
-            "ERROR is forked, not resumed"
-        );
+        assert_eq!(refused.to_string(), "a run in state SUCCESS does not accept Cancel");
+        assert!(RunStatus::Error.on(RunEvent::Resume).is_err(), "ERROR is forked, not resumed");
         assert!(RunStatus::Error.on(RunEvent::Exhaust).is_err());
         assert!(RunStatus::Enqueued.on(RunEvent::Succeed).is_err());
-        assert_eq!(
-            RunStatus::Pending.on(RunEvent::Claim).unwrap().to(),
-            RunStatus::Pending
-        );
+        assert_eq!(RunStatus::Pending.on(RunEvent::Claim).unwrap().to(), RunStatus::Pending);
     }
 }

@@ -73,11 +73,7 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * of_year + 2) / 153;
     let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
@@ -102,13 +98,7 @@ mod tests {
 
     #[test]
     fn arithmetic_saturates() {
-        assert_eq!(
-            Timestamp::NEVER.after(Duration::from_secs(1)),
-            Timestamp::NEVER
-        );
-        assert_eq!(
-            Timestamp::from_micros(5).until(Timestamp::from_micros(2)),
-            Duration::ZERO
-        );
+        assert_eq!(Timestamp::NEVER.after(Duration::from_secs(1)), Timestamp::NEVER);
+        assert_eq!(Timestamp::from_micros(5).until(Timestamp::from_micros(2)), Duration::ZERO);
     }
 }

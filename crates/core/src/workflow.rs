@@ -91,28 +91,21 @@ impl Cx {
         hash.update(draw.to_be_bytes());
         let digest = hash.finalize();
         let half = |at: usize| {
-            digest[at..at + 8]
-                .iter()
-                .fold(0u64, |value, byte| (value << 8) | u64::from(*byte))
+            digest[at..at + 8].iter().fold(0u64, |value, byte| (value << 8) | u64::from(*byte))
         };
         [half(0), half(8)]
     }
 
     /// Something the application registered with the fabric, such as a client or a pool.
     pub fn state<T: Send + Sync + 'static>(&self) -> Result<Arc<T>> {
-        self.shared
-            .app
-            .downcast_ref::<AppState>()
-            .and_then(|state| state.get::<T>())
-            .ok_or_else(|| {
+        self.shared.app.downcast_ref::<AppState>().and_then(|state| state.get::<T>()).ok_or_else(
+            || {
                 Error::invalid(
                     "SF-0107",
-                    format!(
-                        "no state of type {} was registered",
-                        std::any::type_name::<T>()
-                    ),
+                    format!("no state of type {} was registered", std::any::type_name::<T>()),
                 )
-            })
+            },
+        )
     }
 
     /// Waits durably: the run leaves memory, and a restart waits only for the rest.
@@ -161,9 +154,7 @@ impl Cx {
         }
         let id = state.take_id();
         state.ride_known(id, name, Kind::Patch).is_some()
-            || state
-                .ride(id, name, Kind::Patch, Ok("null".to_owned()))
-                .is_ok()
+            || state.ride(id, name, Kind::Patch, Ok("null".to_owned())).is_ok()
     }
 
     /// Says that no run without the change is left; keeps histories that have its mark readable.
@@ -220,8 +211,7 @@ pub struct AppState {
 impl AppState {
     /// Adds a value; a second one of the same type replaces the first.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
-        self.values
-            .insert(std::any::type_name::<T>(), Arc::new(value));
+        self.values.insert(std::any::type_name::<T>(), Arc::new(value));
     }
 
     fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {

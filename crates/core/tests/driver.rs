@@ -1,5 +1,7 @@
 //! The driver from outside: a tiny host that keeps records in memory and replays them.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "in a test a panic is the report")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -23,12 +25,7 @@ struct Host {
 
 impl Host {
     fn new() -> Self {
-        Self {
-            now: 0,
-            records: Vec::new(),
-            choose: |_| 0,
-            stop_after: usize::MAX,
-        }
+        Self { now: 0, records: Vec::new(), choose: |_| 0, stop_after: usize::MAX }
     }
 
     fn run<W: Workflow<M>, M>(&mut self, workflow: W, input: &str) -> Option<Outcome> {
@@ -107,27 +104,18 @@ async fn linear(cx: Cx, n: u32) -> Result<u32> {
 /// R76
 #[test]
 fn r076_replay_returns_recorded_outputs_without_running_the_steps() {
-    let mut host = Host {
-        stop_after: 2,
-        ..Host::new()
-    };
+    let mut host = Host { stop_after: 2, ..Host::new() };
     assert!(host.run(noting, "1").is_none());
     let before = CALLS.load(Ordering::SeqCst);
     host.stop_after = usize::MAX;
     assert_eq!(host.run(noting, "1"), Some(Ok("4".into())));
-    assert_eq!(
-        CALLS.load(Ordering::SeqCst),
-        before + 1,
-        "only the third step ran"
-    );
+    assert_eq!(CALLS.load(Ordering::SeqCst), before + 1, "only the third step ran");
     let ids: Vec<_> = host.records.iter().map(|r| r.id).collect();
     assert_eq!(ids, [0, 1, 2]);
 }
 
 async fn failing(cx: Cx, (): ()) -> Result<String> {
-    let tried = cx
-        .step("fails", || async { Err::<u32, _>(Error::app("declined")) })
-        .await;
+    let tried = cx.step("fails", || async { Err::<u32, _>(Error::app("declined")) }).await;
     Ok(tried.unwrap_err().to_string())
 }
 
@@ -165,10 +153,7 @@ async fn shorter(cx: Cx, n: u32) -> Result<u32> {
 fn code_that_ends_before_its_history_is_reported() {
     let mut host = Host::new();
     host.run(linear, "1");
-    assert_eq!(
-        host.run(shorter, "1").unwrap().unwrap_err().code(),
-        "SF-0202"
-    );
+    assert_eq!(host.run(shorter, "1").unwrap().unwrap_err().code(), "SF-0202");
 }
 
 async fn patched(cx: Cx, n: u32) -> Result<u32> {
@@ -192,11 +177,7 @@ async fn deprecated(cx: Cx, n: u32) -> Result<u32> {
 fn a_patch_keeps_old_histories_and_changes_new_ones() {
     let mut old = Host::new();
     old.run(linear, "1");
-    assert_eq!(
-        old.run(patched, "1"),
-        Some(Ok("4".into())),
-        "old history, old path"
-    );
+    assert_eq!(old.run(patched, "1"), Some(Ok("4".into())), "old history, old path");
     let mut new = Host::new();
     assert_eq!(new.run(patched, "1"), Some(Ok("4".into())));
     assert_eq!(new.records.len(), 5, "the mark and the new step");
@@ -224,10 +205,7 @@ async fn by_completion(cx: Cx, (): ()) -> Result<Vec<u32>> {
 
 #[test]
 fn outcomes_replay_in_the_order_in_which_they_first_arrived() {
-    let mut host = Host {
-        choose: |waiting| waiting.len() - 1,
-        ..Host::new()
-    };
+    let mut host = Host { choose: |waiting| waiting.len() - 1, ..Host::new() };
     let first = host.run(by_completion, "null");
     assert_eq!(first, Some(Ok("[4,3,2,1]".into())));
     host.choose = |_| 0;
@@ -247,17 +225,11 @@ async fn raced(cx: Cx, (): ()) -> Result<String> {
 
 #[test]
 fn a_race_has_the_same_winner_on_replay_and_its_loser_is_withdrawn() {
-    let mut host = Host {
-        choose: |waiting| waiting.len() - 1,
-        ..Host::new()
-    };
+    let mut host = Host { choose: |waiting| waiting.len() - 1, ..Host::new() };
     assert_eq!(host.run(raced, "null"), Some(Ok("\"sleep\"".into())));
     host.choose = |_| 0;
     assert_eq!(host.run(raced, "null"), Some(Ok("\"sleep\"".into())));
-    assert!(
-        host.records.iter().all(|r| r.name != "counted"),
-        "the loser left no record"
-    );
+    assert!(host.records.iter().all(|r| r.name != "counted"), "the loser left no record");
 }
 
 async fn waits_for_a_channel(_: Cx, (): ()) -> Result<()> {
@@ -267,10 +239,7 @@ async fn waits_for_a_channel(_: Cx, (): ()) -> Result<()> {
 
 #[test]
 fn a_foreign_wait_is_reported_at_once() {
-    let error = Host::new()
-        .run(waits_for_a_channel, "null")
-        .unwrap()
-        .unwrap_err();
+    let error = Host::new().run(waits_for_a_channel, "null").unwrap().unwrap_err();
     assert_eq!(error.code(), "SF-0203");
 }
 
@@ -289,10 +258,7 @@ async fn nested(cx: Cx, (): ()) -> Result<String> {
 
 #[test]
 fn a_call_whose_record_would_be_lost_is_refused() {
-    assert_eq!(
-        Host::new().run(nested, "null"),
-        Some(Ok("\"SF-0206 SF-0206\"".into()))
-    );
+    assert_eq!(Host::new().run(nested, "null"), Some(Ok("\"SF-0206 SF-0206\"".into())));
 }
 
 async fn deterministic(cx: Cx, (): ()) -> Result<(u64, String, Timestamp)> {

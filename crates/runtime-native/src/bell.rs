@@ -34,11 +34,7 @@ impl Bell {
             if state.rings > heard {
                 return Poll::Ready(());
             }
-            if !state
-                .waiting
-                .iter()
-                .any(|waker| waker.will_wake(cx.waker()))
-            {
+            if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
                 state.waiting.push(cx.waker().clone());
             }
             Poll::Pending

@@ -3,6 +3,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -43,6 +44,8 @@ pub(crate) struct Attempt {
     pub(crate) hub: Arc<Hub>,
     pub(crate) lease: op::Lease,
     pub(crate) lease_for: Duration,
+    /// The end of the run's lease, as it is extended.
+    pub(crate) lease_until: Arc<AtomicI64>,
     pub(crate) id: u64,
     pub(crate) body: Arc<Body>,
     pub(crate) options: CallOptions,
@@ -74,18 +77,16 @@ impl Attempt {
     }
 
     async fn free_slot(&self) {
-        let freed = op::FreeSlot {
-            lease: self.lease.clone(),
-            step: self.step(),
-        };
+        let freed = op::FreeSlot { lease: self.lease.clone(), step: self.step() };
         // If it fails, the slot runs out with its lease.
         let _ = self.hub.store.ask(freed).await;
         self.hub.ready.ring();
     }
 
-    /// Whether something that was asked for with this end is still ours for a while.
-    fn lasts(&self, until: Timestamp) -> bool {
-        self.hub.now().after(self.lease_for / 10) < until
+    /// Whether a slot with this end, and the run itself, are ours for a while.
+    fn lasts(&self, slot_until: Timestamp) -> bool {
+        let until = Timestamp::from_micros(self.lease_until.load(Ordering::Acquire));
+        self.hub.now().after(self.lease_for / 10) < until.min(slot_until)
     }
 
     fn step(&self) -> i64 {
@@ -94,10 +95,7 @@ impl Attempt {
 
     fn end(&self, outcome: Outcome) {
         // The run may have stopped meanwhile; then nobody needs the outcome.
-        let _ = self.ended.unbounded_send(Ended {
-            id: self.id,
-            outcome,
-        });
+        let _ = self.ended.unbounded_send(Ended { id: self.id, outcome });
     }
 
     async fn perform(&self) -> Outcome {
@@ -135,24 +133,19 @@ impl Attempt {
             };
             match self.hub.store.ask(take).await? {
                 op::SlotTaken::Done if self.lasts(until) => return Ok(()),
-                // The store was away for so long that the slot is no longer ours: once more.
-                op::SlotTaken::Done => self.free_slot().await,
+                // The wait was so long that the slot, or the run, may be another's: once more.
+                op::SlotTaken::Done => {
+                    self.free_slot().await;
+                    self.hub.env.sleep(pause).await;
+                }
                 op::SlotTaken::Full { until } => {
                     let at_most = until.map_or(pause, |at| now.until(at).min(pause));
                     let hint = Box::pin(self.hub.ready.after(heard));
-                    select(
-                        hint,
-                        self.hub.env.sleep(at_most.max(Duration::from_millis(1))),
-                    )
-                    .await;
+                    select(hint, self.hub.env.sleep(at_most.max(Duration::from_millis(1)))).await;
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }
                 op::SlotTaken::Fenced => {
-                    return Err(Error::new(
-                        ErrorClass::Cancelled,
-                        "SF-0307",
-                        "the run was lost",
-                    ));
+                    return Err(Error::new(ErrorClass::Cancelled, "SF-0307", "the run was lost"));
                 }
                 op::SlotTaken::NoQueue => {
                     return Err(Error::new(

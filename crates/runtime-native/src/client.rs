@@ -100,9 +100,7 @@ impl Client {
     /// A client over a store.
     pub fn new(env: Arc<dyn Env>, store: OpenStore, workspace: &str) -> Result<Self> {
         key::check_workspace(workspace)?;
-        Ok(Self {
-            hub: Arc::new(Hub::new(env, store, workspace)),
-        })
+        Ok(Self { hub: Arc::new(Hub::new(env, store, workspace)) })
     }
 
     /// The operation for a spec.
@@ -138,8 +136,7 @@ impl Client {
         let op = self.start_op(spec)?;
         let run_id = op.run_id.clone();
         let started = self.hub.store.ask(op.clone()).await?;
-        self.started(&op, started)
-            .map(|new| (run_id, new.is_some()))
+        self.started(&op, started).map(|new| (run_id, new.is_some()))
     }
 
     /// What a reply to a start means: the lease of a new run, nothing for an existing one, an
@@ -154,24 +151,17 @@ impl Client {
                 Ok(Some(lease))
             }
             Started::Existing(_) => Ok(None),
-            Started::Conflict(field) => conflict(
-                "SF-0110",
-                format!("run \"{}\" exists with another {field}", op.run_id),
-            ),
+            Started::Conflict(field) => {
+                conflict("SF-0110", format!("run \"{}\" exists with another {field}", op.run_id))
+            }
             Started::Duplicate(holder) => conflict(
                 "SF-0111",
-                format!(
-                    "run \"{holder}\" is active with deduplication id \"{}\"",
-                    op.dedupe_id
-                ),
+                format!("run \"{holder}\" is active with deduplication id \"{}\"", op.dedupe_id),
             ),
             Started::NoQueue => Err(Error::new(
                 ErrorClass::NotFound,
                 "SF-0112",
-                format!(
-                    "there is no queue \"{}\"; create it before starting runs on it",
-                    op.queue
-                ),
+                format!("there is no queue \"{}\"; create it before starting runs on it", op.queue),
             )),
         }
     }
@@ -185,20 +175,9 @@ impl Client {
         max_wait: Option<Duration>,
     ) -> Result<String> {
         key::check("debounce key", key)?;
-        let spec = StartSpec {
-            dedupe_id: key.to_owned(),
-            delay: quiet,
-            ..spec
-        };
+        let spec = StartSpec { dedupe_id: key.to_owned(), delay: quiet, ..spec };
         let start = self.start_op(spec)?;
-        let reply = self
-            .hub
-            .store
-            .ask(op::Debounce {
-                start: start.clone(),
-                max_wait,
-            })
-            .await?;
+        let reply = self.hub.store.ask(op::Debounce { start: start.clone(), max_wait }).await?;
         let again = match reply {
             op::Debounced::New => Started::New(None),
             op::Debounced::Replaced(run_id) => return Ok(run_id),
@@ -216,10 +195,7 @@ impl Client {
 
     /// One run, if there is one.
     pub async fn find(&self, run_id: &str) -> Result<Option<op::RunRow>> {
-        let at = op::GetRun {
-            workspace: self.hub.workspace.clone(),
-            run_id: run_id.to_owned(),
-        };
+        let at = op::GetRun { workspace: self.hub.workspace.clone(), run_id: run_id.to_owned() };
         Ok(self.hub.store.ask(at).await?.0.map(|run| *run))
     }
 
@@ -231,32 +207,13 @@ impl Client {
         limit: usize,
     ) -> Result<op::RunPage> {
         let workspace = self.hub.workspace.clone();
-        Ok(self
-            .hub
-            .store
-            .ask(op::ListRuns {
-                workspace,
-                filter,
-                after,
-                limit,
-            })
-            .await?)
+        Ok(self.hub.store.ask(op::ListRuns { workspace, filter, after, limit }).await?)
     }
 
     /// Records of a run, in call order.
     pub async fn steps(&self, run_id: &str, from: i64, limit: usize) -> Result<Vec<Record>> {
         let (workspace, run_id) = (self.hub.workspace.clone(), run_id.to_owned());
-        Ok(self
-            .hub
-            .store
-            .ask(op::ListSteps {
-                workspace,
-                run_id,
-                from,
-                limit,
-            })
-            .await?
-            .0)
+        Ok(self.hub.store.ask(op::ListSteps { workspace, run_id, from, limit }).await?.0)
     }
 
     /// Waits for a run's end. The end is pushed when this process brings it about; otherwise the
@@ -266,11 +223,7 @@ impl Client {
         let mut told = self.hub.watch(run_id);
         // Watched first: a run that is live here after that will have its end pushed.
         let mut look = !self.hub.live().contains_key(run_id);
-        let mut pause = if look {
-            Duration::from_millis(20)
-        } else {
-            MOST
-        };
+        let mut pause = if look { Duration::from_millis(20) } else { MOST };
         loop {
             if look && let Some(end) = RunEnd::of(&self.get(run_id).await?) {
                 drop(told);
@@ -327,11 +280,7 @@ impl Client {
 
     /// Cancels a run and its attached children. An error says that it had ended before.
     pub async fn cancel(&self, run_id: &str, reason: &str) -> Result<()> {
-        let text = if reason.is_empty() {
-            "the run was cancelled"
-        } else {
-            reason
-        };
+        let text = if reason.is_empty() { "the run was cancelled" } else { reason };
         let reason = Error::new(ErrorClass::Cancelled, "SF-0305", text);
         self.stop(run_id, reason).await
     }
@@ -345,12 +294,9 @@ impl Client {
         };
         match self.hub.store.ask(cancel).await? {
             op::Cancelled::Done(others) => {
-                let end = RunEnd {
-                    status: RunStatus::Cancelled,
-                    outcome: Err(reason),
-                };
+                let end = RunEnd { status: RunStatus::Cancelled, outcome: Err(reason) };
                 for id in others.iter().map(String::as_str).chain([run_id]) {
-                    self.hub.notify(id, Notice::Lost);
+                    self.hub.notify(id, Notice::Stopped);
                     self.hub.ended(id, &end);
                 }
                 self.hub.ready.ring();
@@ -368,11 +314,7 @@ impl Client {
     /// Puts a cancelled or exhausted run back on its queue.
     pub async fn resume(&self, run_id: &str) -> Result<()> {
         let (workspace, now) = (self.hub.workspace.clone(), self.hub.now());
-        let reply = self.hub.store.ask(op::Resume {
-            workspace,
-            run_id: run_id.to_owned(),
-            now,
-        });
+        let reply = self.hub.store.ask(op::Resume { workspace, run_id: run_id.to_owned(), now });
         match reply.await? {
             op::Resumed::Done => {
                 self.hub.ready.ring();
@@ -406,10 +348,7 @@ impl Client {
             Forked::Taken { same: false } => Err(Error::new(
                 ErrorClass::Conflict,
                 "SF-0110",
-                format!(
-                    "run \"{run_id}\" exists and is not a fork of \"{}\"",
-                    fork.source
-                ),
+                format!("run \"{run_id}\" exists and is not a fork of \"{}\"", fork.source),
             )),
             Forked::NoSuchStep(step) => Err(Error::invalid(
                 "SF-0116",
@@ -425,11 +364,7 @@ impl Client {
     /// A published value as JSON, if it is there.
     pub async fn value(&self, run_id: &str, key: &str) -> Result<Option<String>> {
         let (workspace, run_id) = (self.hub.workspace.clone(), run_id.to_owned());
-        let at = op::GetValue {
-            workspace,
-            run_id,
-            key: key.to_owned(),
-        };
+        let at = op::GetValue { workspace, run_id, key: key.to_owned() };
         Ok(self.hub.store.ask(at).await?.0)
     }
 
@@ -448,10 +383,7 @@ impl Client {
     /// Waits a little, or until the store or this process hints at a change.
     pub async fn pause(&self, at_most: Duration) {
         let heard = self.hub.ready.rings();
-        let hint = select(
-            self.hub.store.changed(),
-            Box::pin(self.hub.ready.after(heard)),
-        );
+        let hint = select(self.hub.store.changed(), Box::pin(self.hub.ready.after(heard)));
         select(hint, self.hub.env.sleep(at_most)).await;
     }
 
@@ -463,36 +395,18 @@ impl Client {
     /// Creates or changes a queue.
     pub async fn put_queue(&self, queue: op::QueueRow) -> Result<bool> {
         key::check("queue name", &queue.name)?;
-        let positive = [
-            queue.concurrency,
-            queue.worker_concurrency,
-            queue.rate.map(|(n, _)| n),
-        ];
+        let positive = [queue.concurrency, queue.worker_concurrency, queue.rate.map(|(n, _)| n)];
         if positive.into_iter().flatten().any(|n| n < 1) {
             return Err(Error::invalid(
                 "SF-0117",
-                format!(
-                    "limits of queue \"{}\" are at least 1; pause it to stop it",
-                    queue.name
-                ),
+                format!("limits of queue \"{}\" are at least 1; pause it to stop it", queue.name),
             ));
         }
         if queue.rate.is_some_and(|(_, period)| period.is_zero()) {
-            return Err(Error::invalid(
-                "SF-0117",
-                "a rate needs a period above zero",
-            ));
+            return Err(Error::invalid("SF-0117", "a rate needs a period above zero"));
         }
         let (workspace, now) = (self.hub.workspace.clone(), self.hub.now());
-        let put = self
-            .hub
-            .store
-            .ask(op::PutQueue {
-                workspace,
-                queue,
-                now,
-            })
-            .await?;
+        let put = self.hub.store.ask(op::PutQueue { workspace, queue, now }).await?;
         self.hub.ready.ring();
         Ok(put.created)
     }
@@ -508,11 +422,7 @@ impl Client {
         let mut removed = 0;
         loop {
             let workspace = self.hub.workspace.clone();
-            let batch = op::Purge {
-                workspace,
-                before,
-                limit: limits::PURGE_BATCH,
-            };
+            let batch = op::Purge { workspace, before, limit: limits::PURGE_BATCH };
             let op::Purged(n) = self.hub.store.ask(batch).await?;
             removed += n;
             if n == 0 {
@@ -523,9 +433,5 @@ impl Client {
 }
 
 fn no_run(run_id: &str) -> Error {
-    Error::new(
-        ErrorClass::NotFound,
-        "SF-0109",
-        format!("there is no run \"{run_id}\""),
-    )
+    Error::new(ErrorClass::NotFound, "SF-0109", format!("there is no run \"{run_id}\""))
 }

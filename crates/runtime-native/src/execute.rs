@@ -85,22 +85,11 @@ pub(crate) struct Execution {
 impl Execution {
     /// Loads what the run has and prepares its code. `None` when the run is not ours to execute.
     pub(crate) async fn prepare(launch: Launch) -> Option<Self> {
-        let Launch {
-            hub,
-            registry,
-            config,
-            run,
-            lease_until,
-            notices,
-        } = launch;
+        let Launch { hub, registry, config, run, lease_until, notices } = launch;
         // A first claim has nothing to load, unless a fork copied steps or a signal came early.
         let fresh = run.epoch == 1 && run.forked_from.is_empty() && run.inbox == 0;
-        let mut loaded = op::Loaded {
-            steps: Vec::new(),
-            signals: Vec::new(),
-            inbox: 0,
-            over: Vec::new(),
-        };
+        let mut loaded =
+            op::Loaded { steps: Vec::new(), signals: Vec::new(), inbox: 0, over: Vec::new() };
         if !fresh {
             let load = op::Load {
                 workspace: hub.workspace.clone(),
@@ -228,11 +217,7 @@ impl Execution {
     async fn hear(&mut self) -> Step<bool> {
         let hub = self.hub.clone();
         // With a step under way, what arrives in other processes is found by looking now and then.
-        let glance = match self
-            .waits
-            .values()
-            .any(|w| !matches!(w, Wait::Retry { .. }))
-        {
+        let glance = match self.waits.values().any(|w| !matches!(w, Wait::Retry { .. })) {
             true => hub.now().after(Duration::from_secs(1)),
             false => Timestamp::NEVER,
         };
@@ -244,7 +229,9 @@ impl Execution {
             Either::Left((Either::Right((Some(notice), _)), _)) => match notice {
                 Notice::Arrived => self.look = true,
                 Notice::Drain => self.draining = true,
-                Notice::Lost => return Err(Exit::Stopped),
+                // A run that started over meanwhile has a newer lease than the one that was lost.
+                Notice::Lost(epoch) if epoch != self.lease.epoch => {}
+                Notice::Lost(_) | Notice::Stopped => return Err(Exit::Stopped),
             },
             // The hub dropped our entry: another execution of the run has taken it.
             Either::Left(_) => return Err(Exit::Stopped),
@@ -258,12 +245,7 @@ impl Execution {
 
     /// The next moment at which something happens by itself.
     fn next_moment(&self) -> Timestamp {
-        let waits = self
-            .waits
-            .values()
-            .map(Wait::until)
-            .min()
-            .unwrap_or(Timestamp::NEVER);
+        let waits = self.waits.values().map(Wait::until).min().unwrap_or(Timestamp::NEVER);
         waits.min(self.run.deadline_at.unwrap_or(Timestamp::NEVER))
     }
 
@@ -310,11 +292,7 @@ impl Execution {
         let seq = self.driver.deliver(id, outcome.clone(), now);
         let mut record = Record::done(id, seq, name, kind, outcome);
         (record.started_at, record.completed_at) = (now, now);
-        self.pending.push(Entry {
-            record,
-            replaces: false,
-            with,
-        });
+        self.pending.push(Entry { record, replaces: false, with });
     }
 
     /// An attempt of a call ended: delivers its outcome, or arranges the next attempt.
@@ -339,30 +317,15 @@ impl Execution {
             record.next_at = now.after(wait);
             call.recorded = true;
             let (name, attempt) = (call.name.clone(), call.attempt);
-            self.waits.insert(
-                ended.id,
-                Wait::Retry {
-                    name,
-                    attempt,
-                    until: record.next_at,
-                },
-            );
+            self.waits.insert(ended.id, Wait::Retry { name, attempt, until: record.next_at });
             self.urgent = true;
-            self.pending.push(Entry {
-                record,
-                replaces,
-                with: None,
-            });
+            self.pending.push(Entry { record, replaces, with: None });
             return false;
         }
         self.urgent |= call.kind != Kind::Read;
         self.calls.remove(&ended.id);
         record.seq = self.driver.deliver(ended.id, record.outcome.clone(), now);
-        self.pending.push(Entry {
-            record,
-            replaces,
-            with: None,
-        });
+        self.pending.push(Entry { record, replaces, with: None });
         true
     }
 
@@ -377,11 +340,7 @@ impl Execution {
 
     fn take_rides(&mut self) {
         let rides = self.driver.take_rides().into_iter();
-        self.pending.extend(rides.map(|record| Entry {
-            record,
-            replaces: false,
-            with: None,
-        }));
+        self.pending.extend(rides.map(|record| Entry { record, replaces: false, with: None }));
     }
 
     /// Reads what has arrived.
@@ -399,14 +358,9 @@ impl Execution {
         let loaded = self.hub.store.ask(load).await.map_err(stopped)?;
         let consumed: Vec<i64> = self.pending.iter().filter_map(consumed).collect();
         self.signals = loaded.signals;
-        self.signals
-            .retain(|signal| !consumed.contains(&signal.seq));
+        self.signals.retain(|signal| !consumed.contains(&signal.seq));
         self.inbox = loaded.inbox;
-        self.over = loaded
-            .over
-            .into_iter()
-            .map(|run| (run.run_id.clone(), run))
-            .collect();
+        self.over = loaded.over.into_iter().map(|run| (run.run_id.clone(), run)).collect();
         self.look = false;
         Ok(())
     }
@@ -420,9 +374,7 @@ impl Execution {
             "SF-0304",
             format!("the run did not end before its deadline {deadline}"),
         );
-        let client = crate::Client {
-            hub: self.hub.clone(),
-        };
+        let client = crate::Client { hub: self.hub.clone() };
         // If it cannot be stopped, it ended otherwise.
         let _ = client.stop(&self.run.run_id, reason).await;
         Err(Exit::Stopped)

@@ -79,11 +79,7 @@ impl fmt::Display for Explanation {
             write!(f, " (until {until})")?;
         }
         for holder in &self.holders {
-            let worker = if holder.worker.is_empty() {
-                "suspended"
-            } else {
-                &holder.worker
-            };
+            let worker = if holder.worker.is_empty() { "suspended" } else { &holder.worker };
             write!(f, "\n  held by {}", holder.run_id)?;
             if holder.step >= 0 {
                 write!(f, " step {}", holder.step)?;
@@ -112,36 +108,21 @@ impl Client {
                 (Rule::Waiting, waits(&run.waits), until)
             }
             RunStatus::Pending if run.wake_at <= now => {
-                let text = format!(
-                    "its worker {} is gone; any worker may take it over",
-                    run.worker
-                );
+                let text =
+                    format!("its worker {} is gone; any worker may take it over", run.worker);
                 (Rule::LeaseExpired, text, None)
             }
-            RunStatus::Pending => (
-                Rule::Executing,
-                format!("executed by {}", run.worker),
-                Some(run.wake_at),
-            ),
+            RunStatus::Pending => {
+                (Rule::Executing, format!("executed by {}", run.worker), Some(run.wake_at))
+            }
             RunStatus::Success => (Rule::Over, "it succeeded".to_owned(), None),
             RunStatus::Error | RunStatus::RetriesExceeded | RunStatus::Cancelled => {
-                let why = run
-                    .error
-                    .as_ref()
-                    .map(ToString::to_string)
-                    .unwrap_or_default();
+                let why = run.error.as_ref().map(ToString::to_string).unwrap_or_default();
                 (Rule::Over, why, None)
             }
         };
         let (run_id, status) = (run.run_id, run.status);
-        Ok(Explanation {
-            run_id,
-            status,
-            rule,
-            detail,
-            holders: Vec::new(),
-            until,
-        })
+        Ok(Explanation { run_id, status, rule, detail, holders: Vec::new(), until })
     }
 
     async fn explain_enqueued(&self, run: op::RunRow, now: Timestamp) -> Result<Explanation> {
@@ -153,69 +134,35 @@ impl Client {
             now,
         };
         let report = self.hub.store.ask(inspect).await?;
-        let alive = op::ListWorkers {
-            workspace,
-            since: now.before(ALIVE),
-        };
+        let alive = op::ListWorkers { workspace, since: now.before(ALIVE) };
         let workers = self.hub.store.ask(alive).await?.0;
         let queue = report.queue.unwrap_or_default();
         let mut holders = Vec::new();
         let (rule, detail, until) = if run.ready_at > now {
-            (
-                Rule::Delayed,
-                "its start is delayed".to_owned(),
-                Some(run.ready_at),
-            )
+            (Rule::Delayed, "its start is delayed".to_owned(), Some(run.ready_at))
         } else if queue.paused {
-            (
-                Rule::QueuePaused,
-                format!("queue {} is paused", run.queue),
-                None,
-            )
+            (Rule::QueuePaused, format!("queue {} is paused", run.queue), None)
         } else if queue.concurrency.is_some_and(|limit| report.held >= limit) {
             holders = report.holders;
-            let until = holders
-                .iter()
-                .map(|h| h.until)
-                .min()
-                .filter(|at| *at != Timestamp::NEVER);
+            let until = holders.iter().map(|h| h.until).min().filter(|at| *at != Timestamp::NEVER);
             let text = format!("queue {} is full with {} runs", run.queue, report.held);
             (Rule::QueueFull, text, until)
         } else if queue.rate.is_some_and(|(limit, _)| report.started >= limit) {
-            let text = format!(
-                "queue {} has started {} in its period",
-                run.queue, report.started
-            );
+            let text = format!("queue {} has started {} in its period", run.queue, report.started);
             (Rule::RateLimited, text, report.eases_at)
         } else if workers.is_empty() {
-            (
-                Rule::NoWorker,
-                "no worker has reported in the last minute".to_owned(),
-                None,
-            )
+            (Rule::NoWorker, "no worker has reported in the last minute".to_owned(), None)
         } else if !run.app_version.is_empty()
-            && workers
-                .iter()
-                .all(|worker| worker.app_version != run.app_version)
+            && workers.iter().all(|worker| worker.app_version != run.app_version)
         {
             let text = format!("no worker of version {} reports", run.app_version);
             (Rule::NoWorkerOfVersion, text, None)
         } else {
-            let text = format!(
-                "{} wait on queue {}; a worker polls it",
-                report.waiting, run.queue
-            );
+            let text = format!("{} wait on queue {}; a worker polls it", report.waiting, run.queue);
             (Rule::NextPoll, text, None)
         };
         let (run_id, status) = (run.run_id, run.status);
-        Ok(Explanation {
-            run_id,
-            status,
-            rule,
-            detail,
-            holders,
-            until,
-        })
+        Ok(Explanation { run_id, status, rule, detail, holders, until })
     }
 }
 

@@ -21,8 +21,10 @@ use crate::client::RunEnd;
 pub(crate) enum Notice {
     /// Something arrived in its inbox.
     Arrived,
-    /// It is no longer ours: stop.
-    Lost,
+    /// The lease of this epoch is no longer ours: stop.
+    Lost(i64),
+    /// It was stopped from outside.
+    Stopped,
     /// The worker shuts down: come to rest.
     Drain,
 }
@@ -73,9 +75,7 @@ impl Hub {
             std::future::pending::<()>().await;
         }
         // A millisecond more: a timer that fires early would only make another turn.
-        self.env
-            .sleep(now.until(at) + Duration::from_micros(1))
-            .await;
+        self.env.sleep(now.until(at) + Duration::from_micros(1)).await;
     }
 
     pub(crate) fn live(&self) -> MutexGuard<'_, BTreeMap<String, Live>> {
@@ -154,13 +154,10 @@ impl RunEnd {
         let outcome = match (run.status, &run.output, &run.error) {
             (RunStatus::Success, Some(value), _) => Ok(value.clone()),
             (_, _, Some(error)) => Err(error.clone()),
-            (status, _, None) => Err(steadfast_core::Error::app(format!(
-                "the run ended as {status}"
-            ))),
+            (status, _, None) => {
+                Err(steadfast_core::Error::app(format!("the run ended as {status}")))
+            }
         };
-        Some(Self {
-            status: run.status,
-            outcome,
-        })
+        Some(Self { status: run.status, outcome })
     }
 }

@@ -13,11 +13,7 @@ pub(crate) struct Pace {
 impl Pace {
     pub(crate) fn new((least, most): (Duration, Duration)) -> Self {
         let most = most.max(least);
-        Self {
-            now: Duration::from_secs(1).clamp(least, most),
-            least,
-            most,
-        }
+        Self { now: Duration::from_secs(1).clamp(least, most), least, most }
     }
 
     /// The wait before the next poll.

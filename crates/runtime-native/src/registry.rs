@@ -34,10 +34,7 @@ impl Registry {
         workflow: W,
     ) -> Result<()> {
         steadfast_core::key::check("workflow name", name)?;
-        let registered = Registered {
-            code: workflow.code(),
-            max_attempts,
-        };
+        let registered = Registered { code: workflow.code(), max_attempts };
         if self.workflows.insert(name.to_owned(), registered).is_some() {
             return Err(Error::invalid(
                 "SF-0108",

@@ -6,21 +6,10 @@ use steadfast_core::Timestamp;
 /// One durable wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wait {
-    Sleep {
-        until: Timestamp,
-    },
-    Signal {
-        name: String,
-        until: Timestamp,
-    },
-    Child {
-        run_id: String,
-    },
-    Retry {
-        name: String,
-        attempt: u32,
-        until: Timestamp,
-    },
+    Sleep { until: Timestamp },
+    Signal { name: String, until: Timestamp },
+    Child { run_id: String },
+    Retry { name: String, attempt: u32, until: Timestamp },
 }
 
 impl Wait {

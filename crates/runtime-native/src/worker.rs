@@ -82,9 +82,7 @@ impl Worker {
 
     /// A client of this worker's process: results are pushed to it.
     pub fn client(&self) -> Client {
-        Client {
-            hub: self.core.hub.clone(),
-        }
+        Client { hub: self.core.hub.clone() }
     }
 
     /// The worker's id: one incarnation.
@@ -214,12 +212,8 @@ impl Core {
 
     /// Reports this worker as alive and extends its leases.
     async fn beat(&self) -> Result<()> {
-        let leases: Vec<_> = self
-            .hub
-            .live()
-            .iter()
-            .map(|(id, live)| (id.clone(), live.epoch))
-            .collect();
+        let leases: Vec<_> =
+            self.hub.live().iter().map(|(id, live)| (id.clone(), live.epoch)).collect();
         let until = self.lease_until();
         let beat = op::Heartbeat {
             workspace: self.hub.workspace.clone(),
@@ -236,7 +230,7 @@ impl Core {
                     live.extend(until);
                 }
                 Some(live) if live.epoch == epoch => {
-                    let _ = live.notices.unbounded_send(Notice::Lost);
+                    let _ = live.notices.unbounded_send(Notice::Lost(epoch));
                 }
                 _ => {}
             }
@@ -326,11 +320,7 @@ impl Core {
                 0 => Ok(Claimed::default()),
                 limit => self.dequeue(&name, limit, &after_partition).await,
             };
-            if let Some(last) = claimed
-                .as_ref()
-                .ok()
-                .and_then(|claimed| claimed.runs.last())
-            {
+            if let Some(last) = claimed.as_ref().ok().and_then(|claimed| claimed.runs.last()) {
                 after_partition.clone_from(&last.partition);
             }
             self.after_claim(claimed, heard, &mut pace).await;
@@ -378,9 +368,7 @@ impl Core {
             return;
         }
         let now = self.hub.now();
-        let wait = claimed
-            .next_at
-            .map_or(pace.wait(), |at| now.until(at).min(pace.wait()));
+        let wait = claimed.next_at.map_or(pace.wait(), |at| now.until(at).min(pace.wait()));
         self.idle(heard, wait.max(Duration::from_millis(1))).await;
     }
 
@@ -396,7 +384,7 @@ impl Core {
             lease_until: lease_until.clone(),
             notices,
         };
-        let (run_id, epoch) = (run.run_id.clone(), run.epoch);
+        let (run_id, mine) = (run.run_id.clone(), lease_until.clone());
         self.hub.live().insert(run_id.clone(), live);
         let launch = Launch {
             hub: self.hub.clone(),
@@ -409,7 +397,7 @@ impl Core {
         let core = self.clone();
         let task = async move {
             core.execute(launch).await;
-            core.left(&run_id, epoch);
+            core.left(&run_id, &mine);
         };
         self.hub.env.spawn("run", Box::pin(task));
     }
@@ -423,12 +411,7 @@ impl Core {
             return;
         };
         let exit = Box::pin(execution.run()).await;
-        tracing::debug!(
-            run_id = run.run_id,
-            workflow = run.workflow,
-            ?exit,
-            "execution ended"
-        );
+        tracing::debug!(run_id = run.run_id, workflow = run.workflow, ?exit, "execution ended");
     }
 
     /// Puts aside a run whose workflow this worker does not have, visibly, for another to take.
@@ -436,26 +419,20 @@ impl Core {
         let now = self.hub.now();
         let waits = serde_json::json!([{ "for": "workflow", "name": run.workflow }]).to_string();
         let wake_at = now.after(self.config.lease);
-        let suspend = op::Suspend {
-            lease,
-            entries: Vec::new(),
-            inbox: run.inbox,
-            wake_at,
-            waits,
-            now,
-        };
+        let suspend =
+            op::Suspend { lease, entries: Vec::new(), inbox: run.inbox, wake_at, waits, now };
         // If it fails, the lease runs out and another worker looks at it.
         let _ = self.hub.store.ask(suspend).await;
     }
 
     /// A run left memory: its place is free.
-    fn left(&self, run_id: &str, epoch: i64) {
+    fn left(&self, run_id: &str, lease_until: &Arc<AtomicI64>) {
         let limited = {
             let mut live = self.hub.live();
             match live.get(run_id) {
-                Some(entry) if entry.epoch == epoch => live
-                    .remove(run_id)
-                    .is_some_and(|gone| gone.queue != op::DEFAULT_QUEUE),
+                Some(entry) if Arc::ptr_eq(&entry.lease_until, lease_until) => {
+                    live.remove(run_id).is_some_and(|gone| gone.queue != op::DEFAULT_QUEUE)
+                }
                 _ => false,
             }
         };
@@ -494,9 +471,7 @@ fn claimed_row(start: op::Start, lease: &op::Lease) -> op::RunRow {
         parked: false,
         waits: String::new(),
         timeout: start.timeout,
-        deadline_at: start
-            .deadline_at
-            .or(start.timeout.map(|d| start.now.after(d))),
+        deadline_at: start.deadline_at.or(start.timeout.map(|d| start.now.after(d))),
         forked_from: String::new(),
         parent: start.parent,
         detached: start.detached,

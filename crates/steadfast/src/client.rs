@@ -54,19 +54,11 @@ impl Client {
     /// A client over a store that is open already.
     pub fn over(env: Arc<dyn Env>, store: OpenStore, workspace: &str) -> Result<Self> {
         let inner = runtime::Client::new(env, store, workspace)?;
-        Ok(Self {
-            inner,
-            worker: None,
-            version: String::new(),
-        })
+        Ok(Self { inner, worker: None, version: String::new() })
     }
 
     pub(crate) fn of_worker(worker: Worker, version: String) -> Self {
-        Self {
-            inner: worker.client(),
-            worker: Some(worker),
-            version,
-        }
+        Self { inner: worker.client(), worker: Some(worker), version }
     }
 
     /// Starts a workflow. Without an id it gets a fresh one; with the id of an equal earlier start,
@@ -120,10 +112,7 @@ impl Client {
         limit: usize,
     ) -> Result<Runs> {
         let page = self.inner.list(filter, after, limit).await?;
-        Ok(Runs {
-            runs: page.runs,
-            next: page.next,
-        })
+        Ok(Runs { runs: page.runs, next: page.next })
     }
 
     /// The records of a run, in call order.
@@ -156,9 +145,7 @@ impl Client {
         signal_id: &str,
     ) -> Result<()> {
         let payload = json::encode("the signal", &payload)?;
-        self.inner
-            .signal(run_id, name, payload, Some(signal_id))
-            .await
+        self.inner.signal(run_id, name, payload, Some(signal_id)).await
     }
 
     /// Stops a run and its attached children before their next step begins. An error says that it
@@ -181,10 +168,7 @@ impl Client {
     pub async fn matching(&self, filter: RunFilter) -> Result<Vec<String>> {
         let (mut ids, mut after) = (Vec::new(), None);
         loop {
-            let page = self
-                .inner
-                .list(filter.clone(), after, limits::PAGE_ROWS)
-                .await?;
+            let page = self.inner.list(filter.clone(), after, limits::PAGE_ROWS).await?;
             ids.extend(page.runs.into_iter().map(|run| run.run_id));
             after = page.next;
             if after.is_none() {
@@ -243,13 +227,7 @@ impl Client {
 
     /// Every queue.
     pub async fn queues(&self) -> Result<Vec<Queue>> {
-        Ok(self
-            .inner
-            .queues()
-            .await?
-            .into_iter()
-            .map(Queue::from_row)
-            .collect())
+        Ok(self.inner.queues().await?.into_iter().map(Queue::from_row).collect())
     }
 
     /// Removes runs that ended longer ago than `keep`; gives how many.

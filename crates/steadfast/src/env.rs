@@ -19,17 +19,13 @@ impl TokioEnv {
     /// # Panics
     /// Outside of a tokio runtime, as tokio itself does.
     pub fn current() -> Self {
-        Self {
-            runtime: tokio::runtime::Handle::current(),
-        }
+        Self { runtime: tokio::runtime::Handle::current() }
     }
 }
 
 impl Env for TokioEnv {
     fn now(&self) -> Timestamp {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
     }
 

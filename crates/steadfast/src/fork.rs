@@ -34,11 +34,7 @@ impl<T> ForkCall<T> {
             timeout: None,
             now: Timestamp::default(),
         };
-        Self {
-            client,
-            fork: Ok(fork),
-            output: PhantomData,
-        }
+        Self { client, fork: Ok(fork), output: PhantomData }
     }
 
     /// The new run's id; a fresh one by default.
@@ -62,8 +58,7 @@ impl<T> ForkCall<T> {
     pub fn patch<V: Serialize>(self, step: u64, value: &V) -> Self {
         self.with(|fork| {
             let outcome = Ok(json::encode("the patched value", value)?);
-            fork.patches
-                .push(Record::done(step, 0, "", Kind::Step, outcome));
+            fork.patches.push(Record::done(step, 0, "", Kind::Step, outcome));
             Ok(())
         })
     }

@@ -12,10 +12,7 @@ pub struct Queue(QueueRow);
 impl Queue {
     /// A queue without limits.
     pub fn new(name: impl Into<String>) -> Self {
-        Self(QueueRow {
-            name: name.into(),
-            ..QueueRow::default()
-        })
+        Self(QueueRow { name: name.into(), ..QueueRow::default() })
     }
 
     /// Most active runs and held step slots, over all workers.

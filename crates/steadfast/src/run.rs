@@ -21,12 +21,7 @@ pub struct Run<T> {
 
 impl<T> Run<T> {
     pub(crate) fn new(client: Client, run_id: String, new: bool) -> Self {
-        Self {
-            client,
-            run_id,
-            new,
-            output: PhantomData,
-        }
+        Self { client, run_id, new, output: PhantomData }
     }
 
     /// The run's id.
@@ -97,10 +92,7 @@ impl<T: DeserializeOwned> Run<T> {
             Err(_) => Err(Error::new(
                 ErrorClass::Timeout,
                 "SF-0119",
-                format!(
-                    "run \"{}\" has not ended within {at_most:?}; it goes on",
-                    self.run_id
-                ),
+                format!("run \"{}\" has not ended within {at_most:?}; it goes on", self.run_id),
             )),
         }
     }
@@ -135,11 +127,7 @@ impl<V: DeserializeOwned> StreamReader<V> {
             if self.closed {
                 return Ok(None);
             }
-            let page = self
-                .client
-                .inner
-                .stream(&self.run_id, &self.stream, self.next)
-                .await?;
+            let page = self.client.inner.stream(&self.run_id, &self.stream, self.next).await?;
             self.closed = page.closed;
             if page.items.is_empty() && !self.closed {
                 self.client.inner.pause(Duration::from_millis(50)).await;

@@ -23,21 +23,11 @@ pub struct StartCall<T> {
 
 impl<T> StartCall<T> {
     pub(crate) fn new(client: Client, spec: StartSpec) -> Self {
-        Self {
-            client,
-            spec: Ok(spec),
-            debounce: None,
-            output: PhantomData,
-        }
+        Self { client, spec: Ok(spec), debounce: None, output: PhantomData }
     }
 
     pub(crate) fn refused(client: Client, refusal: Error) -> Self {
-        Self {
-            client,
-            spec: Err(refusal),
-            debounce: None,
-            output: PhantomData,
-        }
+        Self { client, spec: Err(refusal), debounce: None, output: PhantomData }
     }
 
     /// The run's id: the same id is the same run, however often it is started.
@@ -118,10 +108,7 @@ impl<T> StartCall<T> {
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
     pub(crate) fn into_op(self) -> Result<(Client, op::Start)> {
         if self.debounce.is_some() {
-            return Err(Error::invalid(
-                "SF-0118",
-                "a debounced start cannot join a transaction",
-            ));
+            return Err(Error::invalid("SF-0118", "a debounced start cannot join a transaction"));
         }
         let start = self.client.inner.start_op(self.spec?)?;
         Ok((self.client, start))

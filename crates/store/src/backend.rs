@@ -93,13 +93,7 @@ mod tests {
         let answer = patiently("test", || {
             left -= 1;
             let again = left > 0;
-            async move {
-                if again {
-                    Err(Error::Transient("down".into()))
-                } else {
-                    Ok(7)
-                }
-            }
+            async move { if again { Err(Error::Transient("down".into())) } else { Ok(7) } }
         });
         assert_eq!(answer.await, Ok(7));
         let mut tries = 0;

@@ -8,9 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Microseconds since the epoch, by this machine's clock.
 pub(crate) fn local_us() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 

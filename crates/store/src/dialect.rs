@@ -9,10 +9,7 @@
 /// A family of databases.
 #[cfg_attr(
     not(all(feature = "sqlite", feature = "postgres", feature = "mysql")),
-    allow(
-        dead_code,
-        reason = "the dialects are one table, whichever drivers are built in"
-    )
+    allow(dead_code, reason = "the dialects are one table, whichever drivers are built in")
 )]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Dialect {

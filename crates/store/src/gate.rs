@@ -100,8 +100,7 @@ impl Row {
     }
 
     pub(crate) fn int(&mut self) -> Result<i64, Error> {
-        self.opt_int()?
-            .ok_or_else(|| unexpected("a number", "null"))
+        self.opt_int()?.ok_or_else(|| unexpected("a number", "null"))
     }
 
     pub(crate) fn opt_int(&mut self) -> Result<Option<i64>, Error> {

@@ -34,10 +34,7 @@ impl Lanes {
     pub(crate) fn spawn<C: Connect>(connect: &Arc<C>) -> Self {
         let lane = |_| {
             let (jobs, waiting) = mpsc::channel(WAITING);
-            let lane = Lane {
-                connect: connect.clone(),
-                session: None,
-            };
+            let lane = Lane { connect: connect.clone(), session: None };
             tokio::spawn(lane.serve(waiting));
             jobs
         };
@@ -48,9 +45,7 @@ impl Lanes {
     pub(crate) async fn send(&self, op: Op) -> Result<Reply, Error> {
         let lane = &self.0[place(&op)];
         let (reply, answer) = oneshot::channel();
-        lane.send(Job { op, reply })
-            .await
-            .map_err(|_| Error::Closed)?;
+        lane.send(Job { op, reply }).await.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
 }
@@ -96,9 +91,7 @@ fn place(op: &Op) -> usize {
 /// Whether somebody who waits for work, a signal or an end should look again.
 fn makes_ready(op: &Op, reply: &Reply) -> bool {
     let sends = |entries: &[Entry]| {
-        entries
-            .iter()
-            .any(|entry| matches!(entry.with, Some(With::Send(_) | With::Spawn(_))))
+        entries.iter().any(|entry| matches!(entry.with, Some(With::Send(_) | With::Spawn(_))))
     };
     match op {
         Op::Start(op) => op.claim.is_none() && matches!(reply, Reply::Start(Started::New(_))),
@@ -213,11 +206,7 @@ impl<C: Connect> Lane<C> {
     }
 
     async fn connected(&mut self) -> Result<&mut C::Session, Error> {
-        if self
-            .session
-            .as_ref()
-            .is_none_or(|session| !session.is_usable())
-        {
+        if self.session.as_ref().is_none_or(|session| !session.is_usable()) {
             self.session = None;
             let made = self.connect.connect().await.map_err(session::later)?;
             self.session = Some(made);
@@ -226,11 +215,7 @@ impl<C: Connect> Lane<C> {
     }
 
     fn drop_unusable(&mut self) {
-        if self
-            .session
-            .as_ref()
-            .is_some_and(|session| !session.is_usable())
-        {
+        if self.session.as_ref().is_some_and(|session| !session.is_usable()) {
             self.session = None;
         }
     }
@@ -282,18 +267,10 @@ async fn together<S: Session>(
 async fn trusting<S: Session>(session: &mut S, batch: &[Job]) -> Result<Answers, Error> {
     let ops: Vec<&Op> = batch.iter().map(|job| &job.op).collect();
     let applied = session::apply_all(session, &ops).await?;
-    if applied
-        .iter()
-        .any(|applied| applied.wrote && apply::takes_back(&applied.reply))
-    {
-        return Err(Error::Transient(
-            "a part of the batch must be taken back".to_owned(),
-        ));
+    if applied.iter().any(|applied| applied.wrote && apply::takes_back(&applied.reply)) {
+        return Err(Error::Transient("a part of the batch must be taken back".to_owned()));
     }
-    Ok(applied
-        .into_iter()
-        .map(|applied| Ok(applied.reply))
-        .collect())
+    Ok(applied.into_iter().map(|applied| Ok(applied.reply)).collect())
 }
 
 /// Applies an operation under a savepoint. An outer error spoils the batch, an inner one is the

@@ -39,10 +39,7 @@ pub(crate) fn statements(dialect: Dialect, from: i64) -> Result<Vec<Ddl>, Error>
     if from < 1 {
         for name in statement::schema() {
             let sql = statement::fill(dialect, statement::raw(name));
-            ddl.push(Ddl {
-                creates: name.trim_start_matches("create_").to_owned(),
-                sql,
-            });
+            ddl.push(Ddl { creates: name.trim_start_matches("create_").to_owned(), sql });
             if name == "create_run_transition" {
                 ddl.extend(arrows(dialect));
             }
@@ -54,10 +51,8 @@ pub(crate) fn statements(dialect: Dialect, from: i64) -> Result<Vec<Ddl>, Error>
 /// The lifecycle's arrows, as rows that the foreign key `run_lifecycle` refers to.
 fn arrows(dialect: Dialect) -> Vec<Ddl> {
     let keep = statement::fill(dialect, "{{or_keep:to_state}}");
-    let mut pairs: Vec<(&str, &str)> = RunStatus::TABLE
-        .iter()
-        .map(|(from, _, to)| (from.as_str(), to.as_str()))
-        .collect();
+    let mut pairs: Vec<(&str, &str)> =
+        RunStatus::TABLE.iter().map(|(from, _, to)| (from.as_str(), to.as_str())).collect();
     // A life begins from nothing; an update that keeps the status keeps the pair.
     pairs.extend(RunStatus::START.iter().map(|start| ("", start.as_str())));
     pairs.sort_unstable();

@@ -61,11 +61,7 @@ impl Mysql {
     }
 
     async fn once(&self, op: Op) -> Result<Reply, Error> {
-        if op.is_read() {
-            self.readers.read(op).await
-        } else {
-            self.lanes.send(op).await
-        }
+        if op.is_read() { self.readers.read(op).await } else { self.lanes.send(op).await }
     }
 }
 

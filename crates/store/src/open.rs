@@ -46,22 +46,14 @@ mod tests {
 
     #[test]
     fn a_password_never_reaches_a_message() {
-        assert_eq!(
-            redacted("postgres://me:s3cret@db/app"),
-            "postgres://me:***@db/app"
-        );
-        assert_eq!(
-            redacted("postgres://me:p@ss@db/app"),
-            "postgres://me:***@db/app"
-        );
+        assert_eq!(redacted("postgres://me:s3cret@db/app"), "postgres://me:***@db/app");
+        assert_eq!(redacted("postgres://me:p@ss@db/app"), "postgres://me:***@db/app");
         assert_eq!(redacted("sqlite://orders.db"), "sqlite://orders.db");
     }
 
     #[tokio::test]
     async fn an_unknown_scheme_is_refused_with_the_ones_there_are() {
-        let Err(refused) = open("redis://x").await else {
-            panic!("opened")
-        };
+        let Err(refused) = open("redis://x").await else { panic!("opened") };
         assert!(refused.to_string().contains("sqlite://file"));
     }
 }

@@ -70,11 +70,7 @@ impl Postgres {
     }
 
     async fn once(&self, op: Op) -> Result<Reply, Error> {
-        if op.is_read() {
-            self.readers.read(op).await
-        } else {
-            self.lanes.send(op).await
-        }
+        if op.is_read() { self.readers.read(op).await } else { self.lanes.send(op).await }
     }
 }
 

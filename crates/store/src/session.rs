@@ -114,10 +114,7 @@ fn heard<S: Session, T>(
 ) -> Result<T, Error> {
     answer.unwrap_or_else(|_| {
         session.give_up();
-        Err(Error::Transient(format!(
-            "no answer within {} s",
-            SILENCE.as_secs()
-        )))
+        Err(Error::Transient(format!("no answer within {} s", SILENCE.as_secs())))
     })
 }
 
@@ -202,20 +199,11 @@ pub(crate) struct Held<S> {
 impl<C: Connect> Pool<C> {
     pub(crate) fn new(connect: Arc<C>, most: usize) -> Arc<Self> {
         let permits = Arc::new(Semaphore::new(most));
-        Arc::new(Self {
-            connect,
-            idle: Mutex::default(),
-            permits,
-        })
+        Arc::new(Self { connect, idle: Mutex::default(), permits })
     }
 
     pub(crate) async fn take(&self) -> Result<Held<C::Session>, Error> {
-        let permit = self
-            .permits
-            .clone()
-            .acquire_owned()
-            .await
-            .map_err(|_| Error::Closed)?;
+        let permit = self.permits.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
         loop {
             let kept = self.idle.lock().expect("invariant: not poisoned").pop();
             let session = match kept {
@@ -223,20 +211,14 @@ impl<C: Connect> Pool<C> {
                 Some(_) => continue,
                 None => self.connect.connect().await.map_err(later)?,
             };
-            return Ok(Held {
-                session,
-                _permit: permit,
-            });
+            return Ok(Held { session, _permit: permit });
         }
     }
 
     /// Keeps a session that is outside any transaction.
     pub(crate) fn put_back(&self, held: Held<C::Session>) {
         if held.session.is_usable() {
-            self.idle
-                .lock()
-                .expect("invariant: not poisoned")
-                .push(held.session);
+            self.idle.lock().expect("invariant: not poisoned").push(held.session);
         }
     }
 
@@ -326,12 +308,7 @@ pub(crate) struct Chores(Vec<tokio::task::AbortHandle>);
 
 impl Chores {
     pub(crate) fn new(tasks: Vec<tokio::task::JoinHandle<()>>) -> Self {
-        Self(
-            tasks
-                .iter()
-                .map(tokio::task::JoinHandle::abort_handle)
-                .collect(),
-        )
+        Self(tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect())
     }
 }
 

@@ -37,10 +37,7 @@ pub struct Sqlite {
 
 /// Reader connections, made when needed and kept. In memory there is only the writer's.
 enum Readers {
-    File {
-        path: PathBuf,
-        idle: Arc<Mutex<Vec<Connection>>>,
-    },
+    File { path: PathBuf, idle: Arc<Mutex<Vec<Connection>>> },
     Memory,
 }
 
@@ -55,29 +52,17 @@ impl Sqlite {
             ));
         }
         let (connection, readers) = if place == ":memory:" {
-            (
-                Connection::open_in_memory().map_err(connection::sorted)?,
-                Readers::Memory,
-            )
+            (Connection::open_in_memory().map_err(connection::sorted)?, Readers::Memory)
         } else {
             let path = PathBuf::from(place);
             let connection = connection::open_file(&path)?;
-            (
-                connection,
-                Readers::File {
-                    path,
-                    idle: Arc::default(),
-                },
-            )
+            (connection, Readers::File { path, idle: Arc::default() })
         };
         let connection = connection::prepare(connection)?;
         let connection = tokio::task::spawn_blocking(move || connection::migrate(connection))
             .await
             .map_err(|_| Error::Closed)??;
-        Ok(Self {
-            tasks: writer::spawn(connection)?,
-            readers,
-        })
+        Ok(Self { tasks: writer::spawn(connection)?, readers })
     }
 
     async fn send<T>(
@@ -85,10 +70,7 @@ impl Sqlite {
         make: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Task,
     ) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        self.tasks
-            .send(make(reply))
-            .await
-            .map_err(|_| Error::Closed)?;
+        self.tasks.send(make(reply)).await.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
 
@@ -111,18 +93,12 @@ fn read(path: &std::path::Path, idle: &Mutex<Vec<Connection>>, op: &Op) -> Resul
         Some(connection) => connection,
         None => connection::prepare(connection::open_file(path)?)?,
     };
-    connection
-        .execute_batch("BEGIN")
-        .map_err(connection::sorted)?;
+    connection.execute_batch("BEGIN").map_err(connection::sorted)?;
     let mut tx = SqliteTx::new(connection);
     let reply = connection::now(apply::apply(&mut tx, op));
     let connection = tx.into_inner();
-    connection
-        .execute_batch("COMMIT")
-        .map_err(connection::sorted)?;
-    idle.lock()
-        .expect("invariant: not poisoned")
-        .push(connection);
+    connection.execute_batch("COMMIT").map_err(connection::sorted)?;
+    idle.lock().expect("invariant: not poisoned").push(connection);
     reply
 }
 
@@ -144,13 +120,7 @@ impl Store for Sqlite {
             let work = Arc::new(*work);
             let transact = || {
                 let (records, work) = (records.clone(), work.clone());
-                self.send(|reply| {
-                    Task::Transact(Box::new(Transact {
-                        records,
-                        work,
-                        reply,
-                    }))
-                })
+                self.send(|reply| Task::Transact(Box::new(Transact { records, work, reply })))
             };
             patiently("transact", transact).await
         })

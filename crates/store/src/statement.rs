@@ -31,18 +31,12 @@ static STATEMENTS: LazyLock<BTreeMap<&'static str, &'static str>> = LazyLock::ne
 
 /// The raw text of a statement.
 pub(crate) fn raw(name: &str) -> &'static str {
-    STATEMENTS
-        .get(name)
-        .unwrap_or_else(|| panic!("invariant: statement {name} exists"))
+    STATEMENTS.get(name).unwrap_or_else(|| panic!("invariant: statement {name} exists"))
 }
 
 /// The names of the statements that create the schema, in order.
 pub(crate) fn schema() -> impl Iterator<Item = &'static str> {
-    FILES[0]
-        .split("-- name: ")
-        .skip(1)
-        .filter_map(|part| part.lines().next())
-        .map(str::trim)
+    FILES[0].split("-- name: ").skip(1).filter_map(|part| part.lines().next()).map(str::trim)
 }
 
 /// SQL for one dialect, and which parameters it wants in which order.
@@ -69,9 +63,7 @@ pub(crate) fn render(
         })
         .collect();
     let key = (dialect, name, conditions.to_owned(), widths);
-    let mut cache = CACHE
-        .lock()
-        .expect("invariant: rendering does not panic under the lock");
+    let mut cache = CACHE.lock().expect("invariant: rendering does not panic under the lock");
     if let Some(known) = cache.get(&key) {
         return known;
     }
@@ -117,9 +109,7 @@ fn make(dialect: Dialect, raw: &str, conditions: &str, params: Params<'_>) -> Re
     while let Some(at) = rest.find(':') {
         sql.push_str(&rest[..at]);
         let tail = &rest[at + 1..];
-        let len = tail
-            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-            .unwrap_or(tail.len());
+        let len = tail.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(tail.len());
         let name = &tail[..len];
         if name.is_empty() {
             // A Postgres cast or a stray colon in text.
@@ -138,9 +128,8 @@ fn make(dialect: Dialect, raw: &str, conditions: &str, params: Params<'_>) -> Re
             Value::Int(_) => (1, true),
             Value::Text(_) => (1, false),
         };
-        let places: Vec<String> = (1..=count)
-            .map(|i| dialect.placeholder(numbers + i, integer))
-            .collect();
+        let places: Vec<String> =
+            (1..=count).map(|i| dialect.placeholder(numbers + i, integer)).collect();
         numbers += count;
         sql.push_str(&places.join(", "));
         order.push(name);
@@ -177,16 +166,8 @@ mod tests {
             run_ids: vec!["a".to_owned(), "b".to_owned(), "c".to_owned()],
         };
         let rendered = render(Dialect::Postgres, "run_owned", "", params);
-        assert!(
-            rendered
-                .sql
-                .contains("workspace = $1::text AND worker = $2::text")
-        );
-        assert!(
-            rendered
-                .sql
-                .contains("run_id IN ($3::text, $4::text, $5::text, $6::text)")
-        );
+        assert!(rendered.sql.contains("workspace = $1::text AND worker = $2::text"));
+        assert!(rendered.sql.contains("run_id IN ($3::text, $4::text, $5::text, $6::text)"));
         let texts: Vec<_> = rendered.bind(params).into_iter().skip(2).collect();
         assert_eq!(texts, ["a", "b", "c", "c"].map(Value::from));
     }

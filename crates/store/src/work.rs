@@ -60,14 +60,8 @@ pub(crate) fn passes(error: &steadfast_core::Error) -> bool {
 
 /// What is answered under a void lease: nothing was run, so the outcome is what the caller had.
 pub(crate) fn fenced(records: &Record) -> (Written, Outcome) {
-    let last = records
-        .entries
-        .last()
-        .map(|entry| entry.record.outcome.clone());
-    (
-        Written::Fenced,
-        last.unwrap_or_else(|| Ok("null".to_owned())),
-    )
+    let last = records.entries.last().map(|entry| entry.record.outcome.clone());
+    (Written::Fenced, last.unwrap_or_else(|| Ok("null".to_owned())))
 }
 
 /// The records to write, the last of them with the work's outcome.

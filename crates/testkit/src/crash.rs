@@ -44,11 +44,7 @@ impl Trap {
     fn parse(text: &str) -> Option<Self> {
         let (point, count) = text.rsplit_once(':')?;
         let count = count.parse().ok().filter(|count| *count > 0)?;
-        let trap = Self {
-            point: point.to_owned(),
-            count,
-            reached: AtomicU64::new(0),
-        };
+        let trap = Self { point: point.to_owned(), count, reached: AtomicU64::new(0) };
         POINTS.contains(&point).then_some(trap)
     }
 
@@ -57,14 +53,9 @@ impl Trap {
     /// # Panics
     /// If it cannot be read: a test that misspells a point would prove nothing.
     fn from_variable(variable: &str) -> Option<Self> {
-        let text = std::env::var(variable)
-            .ok()
-            .filter(|text| !text.is_empty())?;
+        let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
         let trap = Self::parse(&text);
-        assert!(
-            trap.is_some(),
-            "{variable}={text}: not point:count, or no such point"
-        );
+        assert!(trap.is_some(), "{variable}={text}: not point:count, or no such point");
         trap
     }
 
@@ -87,28 +78,16 @@ impl CrashEnv {
     /// # Panics
     /// If a variable cannot be read.
     pub fn from_variables() -> Arc<Self> {
-        let (crash, freeze) = (
-            Trap::from_variable(CRASH_AT),
-            Trap::from_variable(FREEZE_AT),
-        );
-        Arc::new(Self {
-            world: TokioEnv::current(),
-            crash,
-            freeze,
-        })
+        let (crash, freeze) = (Trap::from_variable(CRASH_AT), Trap::from_variable(FREEZE_AT));
+        Arc::new(Self { world: TokioEnv::current(), crash, freeze })
     }
 }
 
 /// Stops this process, from this line on, until it gets SIGCONT.
 fn freeze() {
     let me = std::process::id().to_string();
-    let stopped = std::process::Command::new("kill")
-        .args(["-STOP", &me])
-        .status();
-    assert!(
-        stopped.is_ok_and(|status| status.success()),
-        "the program `kill` is needed"
-    );
+    let stopped = std::process::Command::new("kill").args(["-STOP", &me]).status();
+    assert!(stopped.is_ok_and(|status| status.success()), "the program `kill` is needed");
 }
 
 impl Env for CrashEnv {
@@ -145,23 +124,9 @@ mod tests {
     #[test]
     fn a_trap_is_a_known_point_and_springs_once_at_its_count() {
         let trap = Trap::parse("record.after:2").unwrap();
-        let walk = [
-            "record.after",
-            "record.before",
-            "record.after",
-            "record.after",
-        ];
-        assert_eq!(
-            walk.map(|point| trap.springs(point)),
-            [false, false, true, false]
-        );
-        for wrong in [
-            "record.after",
-            "record.after:0",
-            "record.later:1",
-            "record.after:x",
-            "",
-        ] {
+        let walk = ["record.after", "record.before", "record.after", "record.after"];
+        assert_eq!(walk.map(|point| trap.springs(point)), [false, false, true, false]);
+        for wrong in ["record.after", "record.after:0", "record.later:1", "record.after:x", ""] {
             assert!(Trap::parse(wrong).is_none(), "{wrong}");
         }
     }

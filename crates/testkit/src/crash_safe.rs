@@ -240,7 +240,9 @@ impl CrashSafe {
             (RunStatus::Error, _, Some(error)) => Err(error.clone()),
             _ => return Ok(()),
         };
-        let Some(code) = self.codes.get(&row.workflow).cloned() else { return Ok(()) };
+        let Some(code) = self.codes.get(&row.workflow).cloned() else {
+            return Ok(());
+        };
         let meta = RunMeta {
             workspace: world::WORKSPACE.to_owned(),
             run_id: row.run_id.clone(),
@@ -262,9 +264,9 @@ impl CrashSafe {
             }
         };
         Err(format!(
-            "the code of \"{}\" ended with {}, but over the same recorded steps it {says}: something \
-             between the steps is not the same each time; take it from a step, or from cx.now, \
-             cx.random and cx.uuid",
+            "the code of \"{}\" ended with {}, but over the same recorded steps it {says}: \
+             something between the steps is not the same each time; take it from a step, or from \
+             cx.now, cx.random and cx.uuid",
             row.workflow,
             told(&ended)
         ))

@@ -37,11 +37,7 @@ pub struct TestDb {
 #[derive(Debug)]
 enum Home {
     Folder(#[allow(dead_code, reason = "removes the folder when dropped")] TempDir),
-    Server {
-        kind: DbKind,
-        url: String,
-        name: String,
-    },
+    Server { kind: DbKind, url: String, name: String },
 }
 
 impl TestDb {
@@ -49,17 +45,10 @@ impl TestDb {
     pub fn sqlite() -> Self {
         // In memory where possible: these tests are about answers, not about disks.
         let memory = Path::new("/dev/shm");
-        let folder = if memory.is_dir() {
-            TempDir::new_in(memory)
-        } else {
-            TempDir::new()
-        };
+        let folder = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
         let folder = folder.expect("a folder for the test database");
         let url = format!("sqlite://{}", folder.path().join("test.db").display());
-        Self {
-            url,
-            home: Home::Folder(folder),
-        }
+        Self { url, home: Home::Folder(folder) }
     }
 
     /// A new database on the Postgres server, if there is one.
@@ -74,10 +63,7 @@ impl TestDb {
 
     /// One of each kind that can be had here.
     pub fn all() -> Vec<Self> {
-        [Some(Self::sqlite()), Self::postgres(), Self::mysql()]
-            .into_iter()
-            .flatten()
-            .collect()
+        [Some(Self::sqlite()), Self::postgres(), Self::mysql()].into_iter().flatten().collect()
     }
 
     /// Its family.
@@ -93,15 +79,8 @@ impl TestDb {
         let create = format!("CREATE DATABASE {name}");
         command(kind, server, &create)
             .unwrap_or_else(|error| panic!("{kind:?}: cannot create a test database: {error}"));
-        let home = Home::Server {
-            kind,
-            url: server.to_owned(),
-            name: name.clone(),
-        };
-        Some(Self {
-            url: with_database(server, &name),
-            home,
-        })
+        let home = Home::Server { kind, url: server.to_owned(), name: name.clone() };
+        Some(Self { url: with_database(server, &name), home })
     }
 }
 
@@ -133,9 +112,7 @@ fn with_database(server: &str, name: &str) -> String {
         Some((address, options)) => (address, format!("?{options}")),
         None => (server, String::new()),
     };
-    let (scheme, rest) = address
-        .split_once("://")
-        .expect("a server URL has a scheme");
+    let (scheme, rest) = address.split_once("://").expect("a server URL has a scheme");
     let host = rest.split('/').next().unwrap_or(rest);
     format!("{scheme}://{host}/{name}{options}")
 }
@@ -165,9 +142,8 @@ async fn postgres_command(url: &str, statement: &str) -> Result<(), String> {
         Some(answer) => format!("{}: {}", answer.code().code(), answer.message()),
         None => error.to_string(),
     };
-    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
-        .await
-        .map_err(text)?;
+    let (client, connection) =
+        tokio_postgres::connect(url, tokio_postgres::NoTls).await.map_err(text)?;
     let driver = tokio::spawn(connection);
     let answer = client.batch_execute(statement).await.map_err(text);
     drop(client);
@@ -178,13 +154,8 @@ async fn postgres_command(url: &str, statement: &str) -> Result<(), String> {
 async fn mysql_command(url: &str, statement: &str) -> Result<(), String> {
     let url = url.replacen("mariadb://", "mysql://", 1);
     let options = mysql_async::Opts::from_url(&url).map_err(|e| e.to_string())?;
-    let mut connection = mysql_async::Conn::new(options)
-        .await
-        .map_err(|e| e.to_string())?;
-    let answer = connection
-        .query_drop(statement)
-        .await
-        .map_err(|e| e.to_string());
+    let mut connection = mysql_async::Conn::new(options).await.map_err(|e| e.to_string())?;
+    let answer = connection.query_drop(statement).await.map_err(|e| e.to_string());
     let _ = connection.disconnect().await;
     answer
 }
@@ -193,16 +164,10 @@ async fn mysql_command(url: &str, statement: &str) -> Result<(), String> {
 /// can wait for it.
 fn apart<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     let thread = std::thread::spawn(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        runtime
-            .expect("a runtime for the test database")
-            .block_on(work)
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime for the test database").block_on(work)
     });
-    thread
-        .join()
-        .expect("the test database's thread does not panic")
+    thread.join().expect("the test database's thread does not panic")
 }
 
 #[cfg(test)]

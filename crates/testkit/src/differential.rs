@@ -118,13 +118,9 @@ fn divergence(
     expected: &Result<Reply, Error>,
     found: &Result<Reply, Error>,
 ) -> Box<Divergence> {
-    let (op, before) = history
-        .split_last()
-        .expect("invariant: an operation was applied");
+    let (op, before) = history.split_last().expect("invariant: an operation was applied");
     let writes: Vec<_> = before.iter().filter(|op| !op.is_read()).collect();
-    let shown = writes[writes.len().saturating_sub(5)..]
-        .iter()
-        .map(|op| format!("{op:?}"));
+    let shown = writes[writes.len().saturating_sub(5)..].iter().map(|op| format!("{op:?}"));
     Box::new(Divergence {
         seed,
         index,

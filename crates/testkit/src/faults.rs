@@ -76,10 +76,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            retrying: true,
-            latency: (Duration::from_micros(50), Duration::from_millis(2)),
-        }
+        Self { retrying: true, latency: (Duration::from_micros(50), Duration::from_millis(2)) }
     }
 }
 
@@ -123,13 +120,7 @@ impl Faults {
     pub fn store(self: &Arc<Self>, env: Arc<SimEnv>, inner: Arc<dyn Store>) -> Arc<FaultStore> {
         let offset_us = AtomicI64::new(-env.skew_us());
         let synced_at = AtomicI64::new(self.sim.now().as_micros());
-        Arc::new(FaultStore {
-            inner,
-            env,
-            faults: self.clone(),
-            offset_us,
-            synced_at,
-        })
+        Arc::new(FaultStore { inner, env, faults: self.clone(), offset_us, synced_at })
     }
 
     /// From now on nothing goes wrong any more, and hints arrive.
@@ -152,35 +143,17 @@ impl Faults {
     /// What the run was like, with the scenario's verdict on it.
     pub fn outcome(&self, verdict: Result<(), String>) -> Outcome {
         let met = self.met.lock().unwrap();
-        Outcome {
-            points: met.points.clone(),
-            placed: met.placed.clone(),
-            verdict,
-        }
+        Outcome { points: met.points.clone(), placed: met.placed.clone(), verdict }
     }
 
     /// Meets a decision point.
     fn decide(&self, node: &Arc<str>, op: &'static str, access: Access) -> Option<Fault> {
         let mut met = self.met.lock().unwrap();
         let number = met.points.len() as u64;
-        met.points.push(Point {
-            op,
-            node: node.clone(),
-            access,
-        });
-        let drawn = self
-            .plan
-            .rates()
-            .and_then(|rates| rates.draw(&self.rng, access));
-        let planned = self
-            .plan
-            .faults()
-            .get(&number)
-            .copied()
-            .filter(|fault| fault.fits(access));
-        let fault = planned
-            .or(drawn)
-            .filter(|_| !self.healed.load(Ordering::Relaxed));
+        met.points.push(Point { op, node: node.clone(), access });
+        let drawn = self.plan.rates().and_then(|rates| rates.draw(&self.rng, access));
+        let planned = self.plan.faults().get(&number).copied().filter(|fault| fault.fits(access));
+        let fault = planned.or(drawn).filter(|_| !self.healed.load(Ordering::Relaxed));
         if let Some(fault) = fault {
             met.placed.insert(number, fault);
         }
@@ -230,14 +203,8 @@ impl FaultStore {
         if self.faults.is_down() {
             return Err(Error::Transient("the store is down".to_owned()));
         }
-        let access = if op.is_read() {
-            Access::Read
-        } else {
-            Access::Write
-        };
-        let fault = self
-            .faults
-            .decide(self.env.shared_name(), op.name(), access);
+        let access = if op.is_read() { Access::Read } else { Access::Write };
+        let fault = self.faults.decide(self.env.shared_name(), op.name(), access);
         let reply = match fault {
             None => self.inner.call(op.clone()).await,
             Some(fault) => self.apply(op, fault).await,
@@ -264,10 +231,7 @@ impl FaultStore {
                 return Err(Error::Transient("the store went down".to_owned()));
             }
             Fault::LostNotification => self.faults.hints_lost.store(true, Ordering::Relaxed),
-            Fault::ClockJump(ms) => self
-                .faults
-                .sim
-                .skew(self.env.name(), ms.saturating_mul(1000)),
+            Fault::ClockJump(ms) => self.faults.sim.skew(self.env.name(), ms.saturating_mul(1000)),
             Fault::Ambiguous | Fault::CrashAfter | Fault::Pause(_) | Fault::Duplicate => {}
         }
         let reply = self.inner.call(op.clone()).await;

@@ -82,11 +82,7 @@ impl Ledger {
     pub fn open(file: &Path) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let address = listener.local_addr()?;
-        let pages = Pages {
-            log: Vec::new(),
-            calls: HashMap::new(),
-            file: File::create(file)?,
-        };
+        let pages = Pages { log: Vec::new(), calls: HashMap::new(), file: File::create(file)? };
         let book = Arc::new(Book {
             opened: Instant::now(),
             closing: AtomicBool::new(false),
@@ -117,13 +113,7 @@ impl Ledger {
     /// The calls of one step of a run.
     pub fn calls(&self, run: &str, step: &str) -> Vec<Arrival> {
         let of_step = |a: &&Arrival| a.call.run == run && a.call.step == step;
-        self.book
-            .pages()
-            .log
-            .iter()
-            .filter(of_step)
-            .cloned()
-            .collect()
+        self.book.pages().log.iter().filter(of_step).cloned().collect()
     }
 }
 
@@ -147,21 +137,13 @@ impl Book {
     /// Writes a call down; gives the arrival, and how often its step has called for its run.
     fn enter(&self, call: Call) -> std::io::Result<(Arrival, u32)> {
         let mut pages = self.pages();
-        let count = pages
-            .calls
-            .entry((call.run.clone(), call.step.clone()))
-            .or_default();
+        let count = pages.calls.entry((call.run.clone(), call.step.clone())).or_default();
         *count += 1;
         let count = *count;
         let number = u64::try_from(pages.log.len()).unwrap_or(u64::MAX) + 1;
         let refused = call.step.starts_with(FLAKY) && count == 1;
         let answer = (!refused).then(|| format!("n-{number}-{:08x}", random() >> 32));
-        let arrival = Arrival {
-            call,
-            number,
-            at_us: self.now_us(),
-            answer,
-        };
+        let arrival = Arrival { call, number, at_us: self.now_us(), answer };
         let mut line = serde_json::to_string(&arrival)?;
         line.push('\n');
         pages.file.write_all(line.as_bytes())?;
@@ -248,10 +230,7 @@ pub struct LedgerClient {
 impl LedgerClient {
     /// A client that signs its calls with the life of its process.
     pub fn new(address: impl Into<String>, worker: impl Into<String>) -> Self {
-        Self {
-            address: address.into(),
-            worker: worker.into(),
-        }
+        Self { address: address.into(), worker: worker.into() }
     }
 
     /// Makes one call; gives the ledger's nonce, or why there is none.
@@ -264,10 +243,7 @@ impl LedgerClient {
             worker: self.worker.clone(),
         };
         let body = serde_json::to_string(&call).map_err(|e| e.to_string())?;
-        let reply = self
-            .post(&body)
-            .await
-            .map_err(|e| format!("the ledger is away: {e}"))?;
+        let reply = self.post(&body).await.map_err(|e| format!("the ledger is away: {e}"))?;
         match reply.split_once("\r\n\r\n") {
             Some((head, nonce)) if head.starts_with("HTTP/1.1 200 ") => Ok(nonce.to_owned()),
             _ => Err(format!("the ledger refused: {reply}")),
@@ -322,9 +298,6 @@ mod tests {
         let mut reply = String::new();
         stream.read_to_string(&mut reply).unwrap();
         let (_, body) = reply.split_once("\r\n\r\n").unwrap();
-        assert_eq!(
-            serde_json::from_str::<Vec<Arrival>>(body).unwrap(),
-            ledger.log()
-        );
+        assert_eq!(serde_json::from_str::<Vec<Arrival>>(body).unwrap(), ledger.log());
     }
 }

@@ -17,3 +17,5 @@ pub mod sabotage;
 pub mod scenario;
 pub mod sim;
 pub mod suite;
+
+pub use crash_safe::assert_crash_safe;

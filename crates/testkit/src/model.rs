@@ -180,10 +180,7 @@ impl Model {
     fn runs_of(&self, workspace: &str) -> impl Iterator<Item = &RunRow> {
         let from = key(workspace, "");
         let workspace = workspace.to_owned();
-        self.runs
-            .range(from..)
-            .take_while(move |((ws, _), _)| *ws == workspace)
-            .map(|(_, run)| run)
+        self.runs.range(from..).take_while(move |((ws, _), _)| *ws == workspace).map(|(_, run)| run)
     }
 
     /// Runs that wait on a queue, in no promised order.

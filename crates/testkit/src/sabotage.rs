@@ -105,7 +105,9 @@ impl Sabotaged {
     }
 
     async fn carry_out(&self, mut op: Op) -> Result<Reply, Error> {
-        let Some(mutant) = self.mutant else { return self.inner.call(op).await };
+        let Some(mutant) = self.mutant else {
+            return self.inner.call(op).await;
+        };
         if let Op::Suspend(suspend) = &mut op
             && mutant.reads_inbox
         {

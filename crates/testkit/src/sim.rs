@@ -70,9 +70,7 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state
-            .lock()
-            .expect("invariant: no foreign code runs under this lock")
+        self.state.lock().expect("invariant: no foreign code runs under this lock")
     }
 
     fn now(&self) -> i64 {
@@ -124,9 +122,7 @@ impl fmt::Display for Stuck {
             Why::Spin => "tasks wake each other without end",
         };
         write!(f, "stuck at {}: {why}; alive:", self.at)?;
-        self.tasks
-            .iter()
-            .try_for_each(|(node, name)| write!(f, " {node}/{name}"))
+        self.tasks.iter().try_for_each(|(node, name)| write!(f, " {node}/{name}"))
     }
 }
 
@@ -144,11 +140,7 @@ impl Sim {
             state: Mutex::default(),
             chaos: Mutex::default(),
         };
-        Self {
-            handle: Handle {
-                shared: Arc::new(shared),
-            },
-        }
+        Self { handle: Handle { shared: Arc::new(shared) } }
     }
 
     /// Another handle.
@@ -177,8 +169,7 @@ impl Sim {
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> T {
-        self.block_on_for(PATIENCE, future)
-            .unwrap_or_else(|stuck| panic!("{stuck}"))
+        self.block_on_for(PATIENCE, future).unwrap_or_else(|stuck| panic!("{stuck}"))
     }
 
     /// As [`Sim::block_on`], with a limit of one's own.
@@ -195,11 +186,7 @@ impl Sim {
         };
         self.node("main").spawn("block_on", Box::pin(task));
         self.run_until(|| result.lock().unwrap().is_some(), limit)?;
-        Ok(result
-            .lock()
-            .unwrap()
-            .take()
-            .expect("invariant: seen above"))
+        Ok(result.lock().unwrap().take().expect("invariant: seen above"))
     }
 
     fn run(&self, mut cond: impl FnMut() -> bool, end: i64) -> Result<(), Stuck> {
@@ -246,13 +233,7 @@ impl Sim {
 
     fn poll(&self, turn: Turn) {
         let shared = &*self.shared;
-        let Turn {
-            id,
-            node,
-            mut future,
-            gate,
-            waker,
-        } = turn;
+        let Turn { id, node, mut future, gate, waker } = turn;
         gate.rearm();
         shared.events.fetch_add(1, Ordering::Relaxed);
         shared.current.store(node, Ordering::Relaxed);
@@ -287,11 +268,7 @@ impl Sim {
     }
 
     fn stuck(&self, why: Why) -> Stuck {
-        Stuck {
-            why,
-            at: self.now(),
-            tasks: self.shared.lock().tasks(),
-        }
+        Stuck { why, at: self.now(), tasks: self.shared.lock().tasks() }
     }
 }
 
@@ -352,12 +329,9 @@ impl Handle {
     /// Whether a node was started and did not crash since.
     pub fn is_up(&self, node: &str) -> bool {
         let state = self.shared.lock();
-        state.find(node).is_some_and(|index| {
-            !state.nodes[index as usize]
-                .life
-                .dead
-                .load(Ordering::Acquire)
-        })
+        state
+            .find(node)
+            .is_some_and(|index| !state.nodes[index as usize].life.dead.load(Ordering::Acquire))
     }
 
     /// Stops a node for a while without ending it: timers run out unseen, leases too. A node that
@@ -378,9 +352,7 @@ impl Handle {
         let mut state = self.shared.lock();
         let now = self.shared.now();
         let index = state.find(node).expect("a node to skew");
-        state.nodes[index as usize]
-            .skew_us
-            .fetch_add(by_us, Ordering::Relaxed);
+        state.nodes[index as usize].skew_us.fetch_add(by_us, Ordering::Relaxed);
         state.note(now, index, What::Skewed, "");
     }
 

@@ -3,11 +3,7 @@
 //! `STEADFAST_DIFF_SEED` replays one sequence and `STEADFAST_DIFF_OPS` its length; without a seed,
 //! `STEADFAST_DIFF_OPS` is how many operations there are in all.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,10 +20,7 @@ const LANES: usize = 8;
 
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name} is not a number: {text}")),
-    )
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,11 +54,7 @@ async fn every_store_does_what_the_model_does() {
     // generator has stopped making.
     assert!(coverage.operations >= total);
     if total >= OPERATIONS {
-        assert_eq!(
-            coverage.missing(),
-            [] as [&str; 0],
-            "kinds of replies that were never met"
-        );
+        assert_eq!(coverage.missing(), [] as [&str; 0], "kinds of replies that were never met");
     }
 }
 
@@ -80,11 +69,7 @@ async fn differ(kind: DbKind, url: String, operations: u64) -> Coverage {
     };
     match differential::run(store, first_seed, operations, LANES).await {
         Ok(coverage) => {
-            println!(
-                "{kind:?}: {} operations in {:.1?}",
-                coverage.operations,
-                began.elapsed()
-            );
+            println!("{kind:?}: {} operations in {:.1?}", coverage.operations, began.elapsed());
             coverage
         }
         Err(divergence) => panic!("{kind:?}: {divergence}"),

@@ -1,5 +1,7 @@
 //! The runtime suite on the model and on every database there is.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "in a test a panic is the report")]
+
 use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt};
@@ -11,31 +13,18 @@ use steadfast_testkit::suite::runtime::{Fixture, cases};
 /// Runs every case on a runtime of its own, several at a time, and names all that fail.
 async fn conforms(store: OpenStore) {
     let filter = std::env::var("STEADFAST_CASE").unwrap_or_default();
-    let chosen = cases()
-        .into_iter()
-        .filter(|(name, _)| name.contains(&filter));
+    let chosen = cases().into_iter().filter(|(name, _)| name.contains(&filter));
     let results = futures::stream::iter(chosen).map(|(name, case)| {
         let fixture = Fixture::new(store.clone(), name);
         let alone = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(case(fixture));
         };
         tokio::task::spawn_blocking(alone).map(move |ended| (name, ended.is_ok()))
     });
     let results: Vec<_> = results.buffer_unordered(8).collect().await;
-    let failed: Vec<_> = results
-        .iter()
-        .filter(|(_, ok)| !ok)
-        .map(|(name, _)| name)
-        .collect();
-    assert!(
-        failed.is_empty(),
-        "{} of {} cases failed: {failed:#?}",
-        failed.len(),
-        results.len()
-    );
+    let failed: Vec<_> = results.iter().filter(|(_, ok)| !ok).map(|(name, _)| name).collect();
+    assert!(failed.is_empty(), "{} of {} cases failed: {failed:#?}", failed.len(), results.len());
     println!("{} cases passed", results.len());
 }
 

@@ -1,5 +1,8 @@
-//! Who watches the watchmen: every mutant of the store must be found out, by the conformance suite or
-//! by the simulation, and the honest store must survive the same.
+//! Who watches the watchmen: every mutant of the store must be found out, by the conformance suite
+//! or by the simulation, and the honest store must survive the same.
+
+// A test fails by panicking, and says what it tried.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -41,10 +44,12 @@ fn suite(mutant: Option<&'static Mutant>) -> Option<String> {
 /// The first plan of a shape that fails, and after how many runs.
 fn simulate(mutant: Option<&'static Mutant>, shape: &Shape, budget: u64) -> (u64, Option<String>) {
     let cast = [(*shape, String::new())];
-    let wrap = |inner: Arc<dyn Store>| -> Arc<dyn Store> { Arc::new(Sabotaged::new(inner, mutant)) };
+    let wrap =
+        |inner: Arc<dyn Store>| -> Arc<dyn Store> { Arc::new(Sabotaged::new(inner, mutant)) };
     let scenario = |plan| Play::new(&cast, 2).wrapped(&wrap).go(plan).outcome;
     let report = Explore::new(shape.name).faults(FAULTS).budget(budget).run(scenario);
-    let failure = report.failure.map(|f| format!("{} with plan {}: {}", shape.name, f.plan, f.message));
+    let failure =
+        report.failure.map(|f| format!("{} with plan {}: {}", shape.name, f.plan, f.message));
     (report.runs, failure)
 }
 
@@ -101,7 +106,9 @@ fn every_mutant_is_killed() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     loop {
-                        let Some(mutant) = next.lock().unwrap().next() else { return };
+                        let Some(mutant) = next.lock().unwrap().next() else {
+                            return;
+                        };
                         if only.as_ref().is_some_and(|name| name != mutant.name) {
                             continue;
                         }

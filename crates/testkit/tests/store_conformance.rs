@@ -1,11 +1,7 @@
 //! The conformance suite on the model and on every database, and the lifecycle as the databases
 //! enforce it.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
 use steadfast_core::RunStatus;
 use steadfast_store::Store;
@@ -19,12 +15,7 @@ async fn conforms(name: &str, store: &dyn Store) {
         println!("{name}: {}: {}", failure.case, failure.message);
     }
     let failed: Vec<_> = failures.iter().map(|failure| failure.case).collect();
-    assert!(
-        failed.is_empty(),
-        "{name}: {} of {} cases: {failed:#?}",
-        failed.len(),
-        CASES.len()
-    );
+    assert!(failed.is_empty(), "{name}: {} of {} cases: {failed:#?}", failed.len(), CASES.len());
 }
 
 async fn database_conforms(db: Option<TestDb>) {
@@ -83,9 +74,7 @@ async fn every_database_refuses_every_illegal_move() {
             for from in from {
                 let legal = match from {
                     None => RunStatus::START.contains(to),
-                    Some(from) => RunStatus::TABLE
-                        .iter()
-                        .any(|(a, _, b)| (a, b) == (from, to)),
+                    Some(from) => RunStatus::TABLE.iter().any(|(a, _, b)| (a, b) == (from, to)),
                 };
                 let before = from.map_or("", |from| from.as_str());
                 let update = format!(
@@ -93,29 +82,17 @@ async fn every_database_refuses_every_illegal_move() {
                     shape(*to)
                 );
                 let answer = command(db.kind(), &db.url, &update);
-                assert_eq!(
-                    answer.is_ok(),
-                    legal,
-                    "{:?}: {before} to {to}: {answer:?}",
-                    db.kind()
-                );
+                assert_eq!(answer.is_ok(), legal, "{:?}: {before} to {to}: {answer:?}", db.kind());
                 if let Err(text) = &answer {
                     let names_the_rule = ["FOREIGN KEY", "foreign key", "run_lifecycle", "1452"];
-                    assert!(
-                        names_the_rule.iter().any(|rule| text.contains(rule)),
-                        "{text}"
-                    );
+                    assert!(names_the_rule.iter().any(|rule| text.contains(rule)), "{text}");
                 }
                 if legal { counts.0 += 1 } else { counts.1 += 1 }
             }
         }
         let unknown =
             "UPDATE run SET prev_status = status, status = 'MAX_RECOVERY_ATTEMPTS_EXCEEDED'";
-        assert!(
-            command(db.kind(), &db.url, unknown).is_err(),
-            "{:?}",
-            db.kind()
-        );
+        assert!(command(db.kind(), &db.url, unknown).is_err(), "{:?}", db.kind());
         for half in ["finished_at = 5", "worker = 'w'", "parked = 1"] {
             let shaped = format!(
                 "UPDATE run SET prev_status = 'PENDING', status = 'PENDING', {}",
@@ -123,11 +100,7 @@ async fn every_database_refuses_every_illegal_move() {
             );
             command(db.kind(), &db.url, &shaped).unwrap();
             let torn = format!("UPDATE run SET prev_status = '', status = 'ENQUEUED', {half}");
-            assert!(
-                command(db.kind(), &db.url, &torn).is_err(),
-                "{:?}: {half}",
-                db.kind()
-            );
+            assert!(command(db.kind(), &db.url, &torn).is_err(), "{:?}: {half}", db.kind());
         }
         assert_eq!(counts, (11, 31), "{:?}", db.kind());
     }

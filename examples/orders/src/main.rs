@@ -25,10 +25,7 @@ async fn main() -> Result<()> {
         .start()
         .await?;
 
-    let run = fabric
-        .start(process_order, "1001".to_owned())
-        .id("order-1001")
-        .await?;
+    let run = fabric.start(process_order, "1001".to_owned()).id("order-1001").await?;
     println!("charged: {}", run.result().await?);
     fabric.shutdown().await;
     Ok(())

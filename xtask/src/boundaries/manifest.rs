@@ -58,11 +58,7 @@ pub(crate) fn check(package: &Package, members: &[&str], text: &str) -> Vec<Viol
 /// The line that declares a dependency: a key in a dependency table, or a table of its own.
 fn declared_at(text: &str, dependency: &Dependency) -> usize {
     let key = dependency.key.as_deref().unwrap_or(&dependency.name);
-    let table = if dependency.dev {
-        "dev-dependencies"
-    } else {
-        "dependencies"
-    };
+    let table = if dependency.dev { "dev-dependencies" } else { "dependencies" };
     let mut in_table = false;
     for (index, line) in text.lines().map(str::trim).enumerate() {
         if let Some(header) = line.strip_prefix('[') {
@@ -87,27 +83,15 @@ fn declared_at(text: &str, dependency: &Dependency) -> usize {
 mod tests {
     use super::*;
 
-    const MEMBERS: &[&str] = &[
-        "steadfast-core",
-        "steadfast-store",
-        "steadfast-testkit",
-        "orders",
-    ];
+    const MEMBERS: &[&str] = &["steadfast-core", "steadfast-store", "steadfast-testkit", "orders"];
 
     fn found(name: &str, folder: &str, text: &str, used: &str, dev: bool) -> Vec<String> {
         let package = Package {
             name: name.to_owned(),
             manifest: format!("{folder}/Cargo.toml"),
-            dependencies: vec![Dependency {
-                name: used.to_owned(),
-                key: None,
-                dev,
-            }],
+            dependencies: vec![Dependency { name: used.to_owned(), key: None, dev }],
         };
-        check(&package, MEMBERS, text)
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        check(&package, MEMBERS, text).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -115,57 +99,28 @@ mod tests {
         let text = "[package]\nname = \"steadfast-core\"\n\n[dependencies]\nserde = \"1\"\n\
                     steadfast-store.workspace = true\n";
         assert_eq!(
-            found(
-                "steadfast-core",
-                "crates/core",
-                text,
-                "steadfast-store",
-                false
-            ),
+            found("steadfast-core", "crates/core", text, "steadfast-store", false),
             ["crates/core/Cargo.toml:6: layer: steadfast-core may not use steadfast-store"]
         );
-        assert!(
-            found(
-                "steadfast-store",
-                "crates/store",
-                "",
-                "steadfast-core",
-                false
-            )
-            .is_empty()
-        );
+        assert!(found("steadfast-store", "crates/store", "", "steadfast-core", false).is_empty());
     }
 
     #[test]
     fn the_testkit_is_for_tests() {
         let text = "[dev-dependencies]\nsteadfast-testkit.workspace = true\n";
-        let core = |dev| {
-            found(
-                "steadfast-core",
-                "crates/core",
-                text,
-                "steadfast-testkit",
-                dev,
-            )
-        };
+        let core = |dev| found("steadfast-core", "crates/core", text, "steadfast-testkit", dev);
         assert!(core(true).is_empty());
         assert_eq!(core(false).len(), 1);
     }
 
     #[test]
     fn nothing_under_crates_may_use_an_example() {
-        assert_eq!(
-            found("steadfast-store", "crates/store", "", "orders", false).len(),
-            1
-        );
+        assert_eq!(found("steadfast-store", "crates/store", "", "orders", false).len(), 1);
     }
 
     #[test]
     fn a_crate_outside_the_table_is_reported() {
-        assert_eq!(
-            found("steadfast-extra", "crates/extra", "", "serde", false).len(),
-            1
-        );
+        assert_eq!(found("steadfast-extra", "crates/extra", "", "serde", false).len(), 1);
         assert!(found("orders", "examples/orders", "", "serde", false).is_empty());
     }
 
@@ -174,25 +129,17 @@ mod tests {
         let text = "[dependencies.rusqlite]\nversion = \"1\"\n";
         assert_eq!(
             found("steadfast-core", "crates/core", text, "rusqlite", false),
-            [
-                "crates/core/Cargo.toml:1: pin: steadfast-core may not use rusqlite: \
-              database drivers stay in store"
-            ]
+            ["crates/core/Cargo.toml:1: pin: steadfast-core may not use rusqlite: \
+              database drivers stay in store"]
         );
         assert!(found("steadfast-store", "crates/store", text, "rusqlite", false).is_empty());
         assert!(found("orders", "examples/orders", text, "clap", false).is_empty());
-        assert_eq!(
-            found("orders", "examples/orders", text, "dbos", false).len(),
-            1
-        );
+        assert_eq!(found("orders", "examples/orders", text, "dbos", false).len(), 1);
     }
 
     #[test]
     fn tokio_in_core_is_for_tests() {
-        assert_eq!(
-            found("steadfast-core", "crates/core", "", "tokio", false).len(),
-            1
-        );
+        assert_eq!(found("steadfast-core", "crates/core", "", "tokio", false).len(), 1);
         assert!(found("steadfast-core", "crates/core", "", "tokio", true).is_empty());
         assert!(found("steadfast-store", "crates/store", "", "tokio", false).is_empty());
     }

@@ -19,11 +19,7 @@ const fn layer(
     package: &'static str,
     uses: &'static [&'static str],
 ) -> Layer {
-    Layer {
-        folder,
-        package,
-        uses,
-    }
+    Layer { folder, package, uses }
 }
 
 /// Proof may use everything it proves, and is itself only ever a dev-dependency.
@@ -33,37 +29,17 @@ pub(crate) const TESTKIT: &str = "steadfast-testkit";
 pub(crate) const LAYERS: &[Layer] = &[
     layer("core", "steadfast-core", &[]),
     layer("store", "steadfast-store", &["steadfast-core"]),
-    layer(
-        "runtime-native",
-        "steadfast-runtime-native",
-        &["steadfast-core", "steadfast-store"],
-    ),
-    layer(
-        "runtime-temporal",
-        "steadfast-runtime-temporal",
-        &["steadfast-core"],
-    ),
-    layer(
-        "runtime-dbos",
-        "steadfast-runtime-dbos",
-        &["steadfast-core"],
-    ),
+    layer("runtime-native", "steadfast-runtime-native", &["steadfast-core", "steadfast-store"]),
+    layer("runtime-temporal", "steadfast-runtime-temporal", &["steadfast-core"]),
+    layer("runtime-dbos", "steadfast-runtime-dbos", &["steadfast-core"]),
     layer("connectors", "steadfast-connectors", &["steadfast-core"]),
     layer(
         "steadfast",
         "steadfast",
-        &[
-            "steadfast-core",
-            "steadfast-store",
-            "steadfast-runtime-native",
-        ],
+        &["steadfast-core", "steadfast-store", "steadfast-runtime-native"],
     ),
     layer("server", "steadfast-server", &["steadfast"]),
-    layer(
-        "cli",
-        "steadfast-cli",
-        &["steadfast", "steadfast-server", "steadfast-store"],
-    ),
+    layer("cli", "steadfast-cli", &["steadfast", "steadfast-server", "steadfast-store"]),
     layer(
         "testkit",
         TESTKIT,
@@ -100,41 +76,18 @@ pub(crate) struct Pin {
 }
 
 const fn pin(libraries: &'static [&'static str], place: Place, why: &'static str) -> Pin {
-    Pin {
-        libraries,
-        place,
-        binds_tools: false,
-        binds_tests: true,
-        why,
-    }
+    Pin { libraries, place, binds_tools: false, binds_tests: true, why }
 }
 
 pub(crate) const PINS: &[Pin] = &[
     pin(
-        &[
-            "rusqlite",
-            "tokio-postgres",
-            "mysql_async",
-            "deadpool-postgres",
-        ],
+        &["rusqlite", "tokio-postgres", "mysql_async", "deadpool-postgres"],
         OnlyIn(&["steadfast-store", "steadfast-connectors"]),
         "database drivers stay in store",
     ),
-    pin(
-        &["reqwest"],
-        OnlyIn(&["steadfast-connectors"]),
-        "outward sockets stay in connectors",
-    ),
-    pin(
-        &["axum"],
-        OnlyIn(&["steadfast-server"]),
-        "HTTP stays in server",
-    ),
-    pin(
-        &["clap"],
-        OnlyIn(&["steadfast-cli"]),
-        "arguments are parsed in cli",
-    ),
+    pin(&["reqwest"], OnlyIn(&["steadfast-connectors"]), "outward sockets stay in connectors"),
+    pin(&["axum"], OnlyIn(&["steadfast-server"]), "HTTP stays in server"),
+    pin(&["clap"], OnlyIn(&["steadfast-cli"]), "arguments are parsed in cli"),
     Pin {
         binds_tools: true,
         ..pin(
@@ -164,12 +117,10 @@ pub(crate) const PINS: &[Pin] = &[
 impl Pin {
     /// Whether this pin speaks about the library.
     pub(crate) fn names(&self, library: &str) -> bool {
-        self.libraries
-            .iter()
-            .any(|name| match name.strip_suffix('*') {
-                Some(stem) => library.starts_with(stem),
-                None => library == *name,
-            })
+        self.libraries.iter().any(|name| match name.strip_suffix('*') {
+            Some(stem) => library.starts_with(stem),
+            None => library == *name,
+        })
     }
 
     /// Whether the package may use the library.
@@ -187,25 +138,16 @@ impl Pin {
 
 /// Whether `user` may depend on `used`, both ours.
 pub(crate) fn may_use(user: &str, used: &str, dev: bool) -> bool {
-    if dev {
-        used == TESTKIT || reaches(user, used)
-    } else {
-        direct(user).contains(&used)
-    }
+    if dev { used == TESTKIT || reaches(user, used) } else { direct(user).contains(&used) }
 }
 
 /// Everything below a crate: a test may name it, since that turns no arrow around.
 fn reaches(user: &str, used: &str) -> bool {
-    direct(user)
-        .iter()
-        .any(|next| *next == used || reaches(next, used))
+    direct(user).iter().any(|next| *next == used || reaches(next, used))
 }
 
 fn direct(package: &str) -> &'static [&'static str] {
-    LAYERS
-        .iter()
-        .find(|layer| layer.package == package)
-        .map_or(&[], |layer| layer.uses)
+    LAYERS.iter().find(|layer| layer.package == package).map_or(&[], |layer| layer.uses)
 }
 
 #[cfg(test)]
@@ -229,10 +171,7 @@ mod tests {
 
     #[test]
     fn a_star_stands_for_any_ending() {
-        let pin = &PINS
-            .iter()
-            .find(|pin| pin.names("temporalio-sdk"))
-            .expect("is pinned");
+        let pin = &PINS.iter().find(|pin| pin.names("temporalio-sdk")).expect("is pinned");
         assert!(!pin.allows("xtask"));
         assert!(!pin.allows(TESTKIT));
         assert!(pin.allows("steadfast-runtime-temporal"));

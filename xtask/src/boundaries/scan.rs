@@ -8,13 +8,7 @@ use crate::source::{Line, has_word, is_word, lines};
 use crate::tree::{File, Violation};
 
 /// How a statement begins. `DELETE` alone would also be an HTTP method.
-const SQL: &[&str] = &[
-    "SELECT ",
-    "INSERT INTO ",
-    "UPDATE ",
-    "DELETE FROM ",
-    "CREATE TABLE ",
-];
+const SQL: &[&str] = &["SELECT ", "INSERT INTO ", "UPDATE ", "DELETE FROM ", "CREATE TABLE "];
 
 /// The only crate that speaks SQL.
 const SQL_HOME: &str = "steadfast-store";
@@ -34,12 +28,7 @@ pub(crate) fn check(file: &File) -> Vec<Violation> {
             violations.push(Violation::new(&file.path, line.number, "pin", what));
         }
         if package != SQL_HOME && speaks_sql(line.text) {
-            violations.push(Violation::new(
-                &file.path,
-                line.number,
-                "sql",
-                "SQL outside store",
-            ));
+            violations.push(Violation::new(&file.path, line.number, "sql", "SQL outside store"));
         }
     }
     violations
@@ -56,9 +45,8 @@ fn strayed(package: &str, line: &Line<'_>) -> Option<(String, &'static str)> {
 
 /// Whether the line has `library::…` or `use library`, as a crate and not as somebody's module.
 fn names_library(text: &str, library: &str) -> bool {
-    let (stem, open_ended) = library
-        .strip_suffix('*')
-        .map_or((library, false), |stem| (stem, true));
+    let (stem, open_ended) =
+        library.strip_suffix('*').map_or((library, false), |stem| (stem, true));
     let stem = stem.replace('-', "_");
     if has_word(text, &format!("use {stem}")) || has_word(text, &format!("extern crate {stem}")) {
         return true;
@@ -66,9 +54,7 @@ fn names_library(text: &str, library: &str) -> bool {
     text.match_indices(&stem).any(|(at, _)| {
         let before = &text[..at];
         // `::rusqlite::` is the crate, `crate::rusqlite::` is a module.
-        let is_module = before
-            .strip_suffix("::")
-            .is_some_and(|path| path.ends_with(is_word));
+        let is_module = before.strip_suffix("::").is_some_and(|path| path.ends_with(is_word));
         let mut after = &text[at + stem.len()..];
         if open_ended {
             after = after.trim_start_matches(is_word);
@@ -93,23 +79,15 @@ mod tests {
     use super::*;
 
     fn found(path: &str, text: &str) -> Vec<String> {
-        check(&File::new(path, text))
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        check(&File::new(path, text)).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn a_library_away_from_home_is_reported() {
         assert_eq!(
-            found(
-                "crates/core/src/run.rs",
-                "//! x\nuse rusqlite::Connection;\n"
-            ),
-            [
-                "crates/core/src/run.rs:2: pin: steadfast-core may not use rusqlite: \
-              database drivers stay in store"
-            ]
+            found("crates/core/src/run.rs", "//! x\nuse rusqlite::Connection;\n"),
+            ["crates/core/src/run.rs:2: pin: steadfast-core may not use rusqlite: \
+              database drivers stay in store"]
         );
         for text in [
             "let c = tokio_postgres::connect();",
@@ -140,10 +118,7 @@ mod tests {
     fn tokio_in_the_engine_is_for_tests() {
         let test = "#[cfg(test)]\nmod tests {\n    use tokio::time;\n}\n";
         assert!(found("crates/runtime-native/src/a.rs", test).is_empty());
-        assert_eq!(
-            found("crates/runtime-native/src/a.rs", "use tokio::time;").len(),
-            1
-        );
+        assert_eq!(found("crates/runtime-native/src/a.rs", "use tokio::time;").len(), 1);
         assert!(found("crates/store/src/a.rs", "use tokio::time;").is_empty());
     }
 
@@ -159,11 +134,7 @@ mod tests {
             assert!(found("crates/testkit/src/a.rs", text).is_empty(), "{text}");
         }
         assert!(
-            found(
-                "crates/cli/src/a.rs",
-                "get(\"DELETE /runs\", \"please SELECT one\")"
-            )
-            .is_empty()
+            found("crates/cli/src/a.rs", "get(\"DELETE /runs\", \"please SELECT one\")").is_empty()
         );
     }
 }

@@ -115,23 +115,15 @@ fn spawn(
     log: &str,
     owner: Option<(u32, u32)>,
 ) -> Result<Child> {
-    let log = File::options()
-        .create(true)
-        .append(true)
-        .open(folder.join(log))?;
-    command
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log);
+    let log = File::options().create(true).append(true).open(folder.join(log))?;
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     // The account may not be able to enter our current folder, or the one for temporary files.
     command.current_dir(folder).env("TMPDIR", folder);
     if let Some((user, group)) = owner {
         command.uid(user).gid(group);
     }
     let program = command.get_program().to_owned();
-    command
-        .spawn()
-        .with_context(|| format!("starting {}", program.display()))
+    command.spawn().with_context(|| format!("starting {}", program.display()))
 }
 
 /// Hears when the other end of standard input is gone.

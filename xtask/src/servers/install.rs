@@ -14,11 +14,7 @@ use super::{Kind, find_program, is_root, mariadb, postgres};
 const WAIT_FOR_LOCK: [&str; 2] = ["-o", "DPkg::Lock::Timeout=300"];
 
 pub(super) fn ensure(needed: &[Kind]) -> Result<()> {
-    let missing: Vec<Kind> = needed
-        .iter()
-        .copied()
-        .filter(|kind| !is_present(*kind))
-        .collect();
+    let missing: Vec<Kind> = needed.iter().copied().filter(|kind| !is_present(*kind)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -41,10 +37,7 @@ pub(super) fn ensure(needed: &[Kind]) -> Result<()> {
         bail!("apt-get could not install {}", packages.join(" and "));
     }
     match missing.iter().find(|kind| !is_present(**kind)) {
-        Some(kind) => bail!(
-            "{} is installed, but its programs are not found",
-            package(*kind)
-        ),
+        Some(kind) => bail!("{} is installed, but its programs are not found", package(*kind)),
         None => Ok(()),
     }
 }

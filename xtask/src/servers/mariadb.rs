@@ -51,23 +51,14 @@ pub(super) fn plan(folder: &Path, port: u16) -> Result<Plan> {
     let [server, installer, _] = programs().context("no MariaDB found")?;
     let datadir = option("datadir", &folder.join("data"));
     let mut prepare = Command::new(installer);
-    prepare.args([
-        "--no-defaults",
-        &datadir,
-        "--auth-root-authentication-method=normal",
-    ]);
+    prepare.args(["--no-defaults", &datadir, "--auth-root-authentication-method=normal"]);
     prepare.arg("--skip-test-db");
     let mut serve = Command::new(server);
     serve.args(["--no-defaults", &datadir, &format!("--port={port}")]);
     serve.arg(option("socket", &socket(folder)));
     serve.arg(option("pid-file", &folder.join("mysql.pid")));
     serve.args(SETTINGS);
-    Ok(Plan {
-        account: "mysql",
-        prepare,
-        serve,
-        stop: None,
-    })
+    Ok(Plan { account: "mysql", prepare, serve, stop: None })
 }
 
 pub(super) fn is_ready(folder: &Path, port: u16) -> bool {
@@ -85,18 +76,8 @@ pub(super) fn is_ready(folder: &Path, port: u16) -> bool {
     }
     let mut client = Command::new(&client);
     client
-        .args([
-            "--no-defaults",
-            "--protocol=tcp",
-            "--host=127.0.0.1",
-            &format!("--port={port}"),
-        ])
-        .args([
-            "--user=steadfast",
-            "--password=steadfast",
-            "--batch",
-            "--skip-column-names",
-        ])
+        .args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", &format!("--port={port}")])
+        .args(["--user=steadfast", "--password=steadfast", "--batch", "--skip-column-names"])
         .args(["--execute", "SELECT @@datadir"]);
     answers(&mut client, &folder.join("data"))
 }

@@ -37,22 +37,12 @@ pub(super) fn programs() -> Option<PathBuf> {
         .into_iter()
         .flatten()
         .flatten()
-        .filter_map(|entry| {
-            Some((
-                entry.file_name().to_str()?.parse::<u32>().ok()?,
-                entry.path(),
-            ))
-        })
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path())))
         .map(|(version, path)| (version, path.join("bin")))
         .filter(|(_, folder)| complete(folder))
         .max_by_key(|(version, _)| *version)
         .map(|(_, folder)| folder);
-    packaged.or_else(|| {
-        find_program("postgres")?
-            .parent()
-            .map(Path::to_owned)
-            .filter(complete)
-    })
+    packaged.or_else(|| find_program("postgres")?.parent().map(Path::to_owned).filter(complete))
 }
 
 pub(super) fn plan(folder: &Path, port: u16) -> Result<Plan> {
@@ -60,33 +50,15 @@ pub(super) fn plan(folder: &Path, port: u16) -> Result<Plan> {
     let data = folder.join("data");
     let mut prepare = Command::new(programs.join("initdb"));
     prepare
-        .args([
-            "--auth=trust",
-            "-U",
-            "postgres",
-            "--encoding=UTF8",
-            "--no-sync",
-            "--locale=C",
-        ])
+        .args(["--auth=trust", "-U", "postgres", "--encoding=UTF8", "--no-sync", "--locale=C"])
         .arg("-D")
         .arg(&data);
     let mut serve = Command::new(programs.join("postgres"));
-    serve
-        .arg("-D")
-        .arg(&data)
-        .arg("-k")
-        .arg(folder)
-        .args(["-p", &port.to_string()]);
+    serve.arg("-D").arg(&data).arg("-k").arg(folder).args(["-p", &port.to_string()]);
     serve.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
     let mut stop = Command::new(programs.join("pg_ctl"));
-    stop.args(["stop", "--mode=immediate", "--no-wait", "-D"])
-        .arg(&data);
-    Ok(Plan {
-        account: "postgres",
-        prepare,
-        serve,
-        stop: Some(stop),
-    })
+    stop.args(["stop", "--mode=immediate", "--no-wait", "-D"]).arg(&data);
+    Ok(Plan { account: "postgres", prepare, serve, stop: Some(stop) })
 }
 
 pub(super) fn is_ready(folder: &Path, port: u16) -> bool {
@@ -96,13 +68,7 @@ pub(super) fn is_ready(folder: &Path, port: u16) -> bool {
     let mut client = Command::new(programs.join("psql"));
     client
         .env("PGCONNECT_TIMEOUT", "2")
-        .args([
-            "--no-psqlrc",
-            "--no-align",
-            "--tuples-only",
-            "--dbname",
-            &url(port),
-        ])
+        .args(["--no-psqlrc", "--no-align", "--tuples-only", "--dbname", &url(port)])
         .args(["--command", "SHOW data_directory"]);
     answers(&mut client, &folder.join("data"))
 }

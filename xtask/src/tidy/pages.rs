@@ -15,21 +15,13 @@ const DIGITS: usize = 4;
 pub(crate) fn check(files: &[File]) -> Vec<Violation> {
     let mentions = mentions(files);
     let pages: BTreeMap<&str, &str> = files.iter().filter_map(page).collect();
-    let missing = mentions
-        .iter()
-        .filter(|(code, _)| !pages.contains_key(*code))
-        .map(|(code, (path, line))| {
-            Violation::new(
-                *path,
-                *line,
-                "error-page",
-                format!("{code} has no {FOLDER}{code}.md"),
-            )
-        });
-    let unused = pages
-        .iter()
-        .filter(|(code, _)| !mentions.contains_key(*code))
-        .map(|(code, path)| {
+    let missing = mentions.iter().filter(|(code, _)| !pages.contains_key(*code)).map(
+        |(code, (path, line))| {
+            Violation::new(*path, *line, "error-page", format!("{code} has no {FOLDER}{code}.md"))
+        },
+    );
+    let unused =
+        pages.iter().filter(|(code, _)| !mentions.contains_key(*code)).map(|(code, path)| {
             Violation::new(*path, 1, "error-page", format!("no code mentions {code}"))
         });
     missing.chain(unused).collect()
@@ -38,15 +30,10 @@ pub(crate) fn check(files: &[File]) -> Vec<Violation> {
 /// Each code with the place that mentions it first.
 fn mentions(files: &[File]) -> BTreeMap<&str, (&str, usize)> {
     let mut mentions = BTreeMap::new();
-    for file in files
-        .iter()
-        .filter(|file| file.is_rust() && file.crate_source().is_some())
-    {
+    for file in files.iter().filter(|file| file.is_rust() && file.crate_source().is_some()) {
         for line in lines(&file.text).iter().filter(|line| !line.test) {
             for code in codes(line.text) {
-                mentions
-                    .entry(code)
-                    .or_insert((file.path.as_str(), line.number));
+                mentions.entry(code).or_insert((file.path.as_str(), line.number));
             }
         }
     }
@@ -72,10 +59,7 @@ mod tests {
     use super::*;
 
     fn found(files: &[(&str, &str)]) -> Vec<String> {
-        let files: Vec<File> = files
-            .iter()
-            .map(|(path, text)| File::new(path, text))
-            .collect();
+        let files: Vec<File> = files.iter().map(|(path, text)| File::new(path, text)).collect();
         check(&files).iter().map(ToString::to_string).collect()
     }
 

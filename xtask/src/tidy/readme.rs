@@ -9,19 +9,11 @@ const README: &str = "README.md";
 const EXAMPLE: &str = "examples/orders/src/main.rs";
 
 pub(crate) fn check(files: &[File]) -> Vec<Violation> {
-    let text = |path| {
-        files
-            .iter()
-            .find(|file| file.path == path)
-            .map(|file| file.text.as_str())
-    };
+    let text = |path| files.iter().find(|file| file.path == path).map(|file| file.text.as_str());
     let (Some(readme), Some(example)) = (text(README), text(EXAMPLE)) else {
         return Vec::new();
     };
-    if blocks(readme)
-        .iter()
-        .any(|block| block.contains(example.trim_end()))
-    {
+    if blocks(readme).iter().any(|block| block.contains(example.trim_end())) {
         return Vec::new();
     }
     let what = format!("no ```rust block equals {EXAMPLE}");
@@ -50,10 +42,7 @@ mod tests {
     use super::*;
 
     fn found(readme: &str) -> usize {
-        let files = [
-            File::new(README, readme),
-            File::new(EXAMPLE, "//! x\n\nfn main() {}\n"),
-        ];
+        let files = [File::new(README, readme), File::new(EXAMPLE, "//! x\n\nfn main() {}\n")];
         check(&files).len()
     }
 

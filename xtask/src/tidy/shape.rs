@@ -10,14 +10,8 @@ const CODE_LINES_MAX: usize = 500;
 const LINE_CHARS_MAX: usize = 100;
 
 /// Names that say nothing about what is inside.
-const EMPTY_NAMES: &[&str] = &[
-    "util.rs",
-    "utils.rs",
-    "common.rs",
-    "helper.rs",
-    "helpers.rs",
-    "types.rs",
-];
+const EMPTY_NAMES: &[&str] =
+    &["util.rs", "utils.rs", "common.rs", "helper.rs", "helpers.rs", "types.rs"];
 
 /// A file nobody can hold in the head.
 pub(crate) fn size(file: &File) -> Vec<Violation> {
@@ -27,10 +21,7 @@ pub(crate) fn size(file: &File) -> Vec<Violation> {
     if !file.is_rust() || !counted || file.path.contains("/tests/") {
         return Vec::new();
     }
-    let code = lines(&file.text)
-        .iter()
-        .filter(|line| line.is_code() && !line.test)
-        .count();
+    let code = lines(&file.text).iter().filter(|line| line.is_code() && !line.test).count();
     if code <= CODE_LINES_MAX {
         return Vec::new();
     }
@@ -60,12 +51,7 @@ pub(crate) fn header(file: &File) -> Vec<Violation> {
     if !file.is_rust() || file.text.starts_with("//!") {
         return Vec::new();
     }
-    vec![Violation::new(
-        &file.path,
-        1,
-        "header",
-        "a file begins with its `//!` header",
-    )]
+    vec![Violation::new(&file.path, 1, "header", "a file begins with its `//!` header")]
 }
 
 /// A file whose name does not say what it is.
@@ -88,16 +74,9 @@ mod tests {
     #[test]
     fn a_file_has_500_lines_of_code() {
         let full = format!("//! x\n\n// why\n{}", "a();\n".repeat(500));
-        let tested = format!(
-            "{full}#[cfg(test)]\nmod tests {{\n{}}}\n",
-            "b();\n".repeat(90)
-        );
+        let tested = format!("{full}#[cfg(test)]\nmod tests {{\n{}}}\n", "b();\n".repeat(90));
         let over = format!("{full}c();\n");
-        for path in [
-            "crates/core/src/run.rs",
-            "examples/orders/src/main.rs",
-            "xtask/src/a.rs",
-        ] {
+        for path in ["crates/core/src/run.rs", "examples/orders/src/main.rs", "xtask/src/a.rs"] {
             assert!(size(&File::new(path, &full)).is_empty());
             assert!(size(&File::new(path, &tested)).is_empty());
             assert_eq!(size(&File::new(path, &over)).len(), 1);
@@ -121,20 +100,14 @@ mod tests {
     #[test]
     fn a_file_begins_with_its_header() {
         assert!(header(&File::new("crates/core/src/run.rs", "//! Runs.\n")).is_empty());
-        assert_eq!(
-            header(&File::new("crates/core/src/run.rs", "use a;\n")).len(),
-            1
-        );
+        assert_eq!(header(&File::new("crates/core/src/run.rs", "use a;\n")).len(), 1);
         assert!(header(&File::new("README.md", "# x\n")).is_empty());
     }
 
     #[test]
     fn a_file_is_named_after_an_idea() {
-        for path in [
-            "crates/core/src/run/mod.rs",
-            "crates/core/src/types.rs",
-            "xtask/src/util.rs",
-        ] {
+        for path in ["crates/core/src/run/mod.rs", "crates/core/src/types.rs", "xtask/src/util.rs"]
+        {
             assert_eq!(name(&File::new(path, "")).len(), 1, "{path}");
         }
         assert!(name(&File::new("crates/core/src/run.rs", "")).is_empty());

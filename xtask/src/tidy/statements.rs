@@ -50,11 +50,7 @@ fn is_used(files: &[File], name: &str) -> bool {
     files
         .iter()
         .filter(|file| file.path.starts_with(SOURCES) && file.is_rust())
-        .any(|file| {
-            lines(&file.text)
-                .iter()
-                .any(|l| l.is_code() && has_word(l.text, name))
-        })
+        .any(|file| lines(&file.text).iter().any(|l| l.is_code() && has_word(l.text, name)))
 }
 
 #[cfg(test)]
@@ -73,10 +69,8 @@ mod tests {
     fn a_name_stands_once() {
         assert_eq!(
             found("-- name: claim\nx;\n-- name: claim\ny;\n", "run(\"claim\")"),
-            [
-                "crates/store/src/sql/run.sql:3: statement: claim is already at \
-              crates/store/src/sql/run.sql:1"
-            ]
+            ["crates/store/src/sql/run.sql:3: statement: claim is already at \
+              crates/store/src/sql/run.sql:1"]
         );
         assert!(found("-- name: claim\n-- name: claim [mysql]\n", "sql.claim").is_empty());
     }

@@ -150,12 +150,8 @@ impl Ask {
     /// The kind of record the request will make.
     pub fn kind(&self) -> Kind {
         match self {
-            Ask::Call {
-                verb: Verb::Read, ..
-            } => Kind::Read,
-            Ask::Call {
-                verb: Verb::Step, ..
-            } => Kind::Step,
+            Ask::Call { verb: Verb::Read, .. } => Kind::Read,
+            Ask::Call { verb: Verb::Step, .. } => Kind::Step,
             Ask::Effect { .. } => Kind::Effect,
             Ask::Transaction(_) => Kind::Transaction,
             Ask::Sleep { .. } => Kind::Sleep,

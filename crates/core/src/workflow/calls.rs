@@ -53,18 +53,7 @@ impl Cx {
         });
         let options = CallOptions::default();
         let input = Some(serde_json::Value::from(key.as_str()).to_string());
-        Call {
-            operation: self.operation(
-                &name,
-                input,
-                Ask::Effect {
-                    class,
-                    key,
-                    body,
-                    options,
-                },
-            ),
-        }
+        Call { operation: self.operation(&name, input, Ask::Effect { class, key, body, options }) }
     }
 
     fn call<C: StepCall<M>, M>(&self, verb: Verb, call: C) -> Call<C::Output> {
@@ -72,15 +61,7 @@ impl Cx {
             Err(refusal) => Operation::refused(refusal),
             Ok(Prepared { name, input, body }) => {
                 let options = CallOptions::default();
-                self.operation(
-                    name,
-                    input,
-                    Ask::Call {
-                        verb,
-                        body,
-                        options,
-                    },
-                )
+                self.operation(name, input, Ask::Call { verb, body, options })
             }
         };
         Call { operation }
@@ -111,10 +92,7 @@ impl<T> Call<T> {
 
     /// Holds a slot of one partition of a queue.
     pub fn queue_partition(self, queue: impl Into<String>, partition: impl Into<String>) -> Self {
-        let slot = SlotRequest {
-            queue: queue.into(),
-            partition: partition.into(),
-        };
+        let slot = SlotRequest { queue: queue.into(), partition: partition.into() };
         self.with(|options| options.slot = Some(slot))
     }
 
@@ -148,21 +126,13 @@ pub struct Effect {
 impl Effect {
     /// The receiver honours the key: after a crash the call is made again with the same key.
     pub fn keyed(name: impl Into<String>, key: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            key: key.into(),
-            class: EffectClass::Keyed,
-        }
+        Self { name: name.into(), key: key.into(), class: EffectClass::Keyed }
     }
 
     /// The receiver has no memory: after a crash in the middle the call is **not** made again, and
     /// the step fails with `SF-0301` (outcome unknown).
     pub fn at_most_once(name: impl Into<String>, key: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            key: key.into(),
-            class: EffectClass::AtMostOnce,
-        }
+        Self { name: name.into(), key: key.into(), class: EffectClass::AtMostOnce }
     }
 }
 
@@ -204,11 +174,7 @@ where
             let made = f(input.clone());
             Box::pin(async move { outcome(made.await) })
         });
-        Ok(Prepared {
-            name,
-            input: Some(text),
-            body,
-        })
+        Ok(Prepared { name, input: Some(text), body })
     }
 }
 
@@ -227,11 +193,7 @@ where
             let made = f();
             Box::pin(async move { outcome(made.await) })
         });
-        Ok(Prepared {
-            name,
-            input: None,
-            body,
-        })
+        Ok(Prepared { name, input: None, body })
     }
 }
 

@@ -18,9 +18,8 @@ impl Cx {
     where
         W: Workflow<M>,
     {
-        let made = workflow
-            .name()
-            .and_then(|name| Ok((name, json::encode("the child's input", &input)?)));
+        let made =
+            workflow.name().and_then(|name| Ok((name, json::encode("the child's input", &input)?)));
         let operation = match made {
             Err(refusal) => Operation::refused(refusal),
             Ok((name, input)) => {
@@ -34,11 +33,7 @@ impl Cx {
                 self.operation(name, Some(input), Ask::Spawn(start))
             }
         };
-        let mut spawn = Spawn {
-            cx: self.clone(),
-            operation,
-            output: PhantomData,
-        };
+        let mut spawn = Spawn { cx: self.clone(), operation, output: PhantomData };
         if let Some(id) = spawn.operation.id() {
             let meta = &self.shared.meta;
             // The generation keeps a run that continued as new from meeting its earlier children.
@@ -108,11 +103,7 @@ impl<T: Send + 'static> IntoFuture for Spawn<T> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let run_id = self.operation.await?;
-            Ok(Child {
-                cx: self.cx,
-                run_id,
-                output: PhantomData,
-            })
+            Ok(Child { cx: self.cx, run_id, output: PhantomData })
         })
     }
 }
@@ -132,9 +123,7 @@ impl<T: DeserializeOwned> Child<T> {
 
     /// Waits for the child's result.
     pub fn result(&self) -> Operation<T> {
-        let ask = Ask::Join {
-            run_id: self.run_id.clone(),
-        };
+        let ask = Ask::Join { run_id: self.run_id.clone() };
         self.cx.operation("join", None, ask)
     }
 }

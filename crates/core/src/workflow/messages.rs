@@ -18,17 +18,8 @@ impl Cx {
     /// Waits for a signal sent to this run. One sent before the wait is kept; each is consumed
     /// once, in the order they were accepted.
     pub fn wait_signal<T: DeserializeOwned>(&self, name: &str) -> SignalWait<T> {
-        let operation = self.operation(
-            name,
-            None,
-            Ask::Signal {
-                until: Timestamp::NEVER,
-            },
-        );
-        SignalWait {
-            operation,
-            built_at: self.now(),
-        }
+        let operation = self.operation(name, None, Ask::Signal { until: Timestamp::NEVER });
+        SignalWait { operation, built_at: self.now() }
     }
 
     /// Sends a signal to another run, exactly once.
@@ -45,10 +36,7 @@ impl Cx {
     /// Publishes a value under a key; readers outside see the newest.
     pub fn publish<V: Serialize>(&self, key: &str, value: V) -> Operation<()> {
         let made = json::encode("the published value", &value);
-        self.operation_of(key, made, |value| Ask::Publish {
-            key: key.to_owned(),
-            value,
-        })
+        self.operation_of(key, made, |value| Ask::Publish { key: key.to_owned(), value })
     }
 
     /// Appends an item to a stream of this run; readers outside can follow it live.
@@ -62,14 +50,7 @@ impl Cx {
 
     /// Closes a stream: readers learn that nothing follows.
     pub fn close_stream(&self, stream: &str) -> Operation<()> {
-        self.operation(
-            stream,
-            None,
-            Ask::Append {
-                stream: stream.to_owned(),
-                item: None,
-            },
-        )
+        self.operation(stream, None, Ask::Append { stream: stream.to_owned(), item: None })
     }
 
     fn operation_of<T>(
@@ -124,12 +105,10 @@ impl<T: DeserializeOwned> Future for Received<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0)
-            .poll(cx)
-            .map(|outcome| match outcome? {
-                Some((payload,)) => Ok(payload),
-                None => Err(Error::app("a wait without a limit timed out")),
-            })
+        Pin::new(&mut self.0).poll(cx).map(|outcome| match outcome? {
+            Some((payload,)) => Ok(payload),
+            None => Err(Error::app("a wait without a limit timed out")),
+        })
     }
 }
 

@@ -37,23 +37,12 @@ impl<T> Operation<T> {
         input: Option<String>,
         ask: Ask,
     ) -> Self {
-        let request = Box::new(Request {
-            id,
-            name: name.to_owned(),
-            input,
-            ask,
-        });
-        Self {
-            stage: Stage::Built(shared, request),
-            value: PhantomData,
-        }
+        let request = Box::new(Request { id, name: name.to_owned(), input, ask });
+        Self { stage: Stage::Built(shared, request), value: PhantomData }
     }
 
     pub(crate) fn refused(error: Error) -> Self {
-        Self {
-            stage: Stage::Refused(error),
-            value: PhantomData,
-        }
+        Self { stage: Stage::Refused(error), value: PhantomData }
     }
 
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut Ask)) {

@@ -19,28 +19,14 @@ impl Execution {
             // Asked for again when the run is claimed elsewhere.
             return Ok(false);
         }
-        let Request {
-            id,
-            name,
-            input,
-            ask,
-        } = request;
+        let Request { id, name, input, ask } = request;
         let kind = ask.kind();
         match ask {
-            Ask::Call {
-                verb,
-                body,
-                options,
-            } => {
+            Ask::Call { verb, body, options } => {
                 let call = self.call(name, kind, input, body, options);
                 self.begin_call(id, verb, call).await?;
             }
-            Ask::Effect {
-                class,
-                key: _,
-                body,
-                options,
-            } => {
+            Ask::Effect { class, key: _, body, options } => {
                 let call = self.call(name, kind, input, body, options);
                 return self.begin_effect(id, class, call).await;
             }
@@ -63,14 +49,9 @@ impl Execution {
                 self.deliver_with(id, &name, kind, With::Append { stream, item });
                 return Ok(true);
             }
-            Ask::Send {
-                to,
-                signal,
-                payload,
-            } => {
+            Ask::Send { to, signal, payload } => {
                 let sent = self.signal(id, to, signal, payload);
-                self.commit_with(id, &name, kind, With::Send(sent), "null".to_owned())
-                    .await?;
+                self.commit_with(id, &name, kind, With::Send(sent), "null".to_owned()).await?;
                 return Ok(true);
             }
             Ask::Spawn(child) => {
@@ -78,8 +59,7 @@ impl Execution {
                 self.spawned.insert(run_id.clone());
                 let value = serde_json::Value::from(run_id.as_str()).to_string();
                 let start = Box::new(self.child(child));
-                self.commit_with(id, &name, kind, With::Spawn(start), value)
-                    .await?;
+                self.commit_with(id, &name, kind, With::Spawn(start), value).await?;
                 self.hub.ready.ring();
                 return Ok(true);
             }
@@ -116,14 +96,7 @@ impl Execution {
             call.started_at = known.started_at;
             let (name, attempt, until) = (call.name.clone(), call.attempt, known.next_at);
             self.calls.insert(id, call);
-            self.waits.insert(
-                id,
-                Wait::Retry {
-                    name,
-                    attempt,
-                    until,
-                },
-            );
+            self.waits.insert(id, Wait::Retry { name, attempt, until });
             return Ok(());
         }
         if verb == Verb::Step {
@@ -207,6 +180,7 @@ impl Execution {
             hub: self.hub.clone(),
             lease: self.lease.clone(),
             lease_for: self.config.lease,
+            lease_until: self.lease_until.clone(),
             id,
             body: call.body.clone(),
             options: call.options.clone(),
@@ -228,30 +202,13 @@ impl Execution {
         let now = self.hub.now();
         // The delivery number is needed before the outcome is known: nothing else is delivered
         // between.
-        let mut record = Record::done(
-            id,
-            self.driver.next_seq(),
-            name,
-            Kind::Transaction,
-            Ok("null".into()),
-        );
+        let mut record =
+            Record::done(id, self.driver.next_seq(), name, Kind::Transaction, Ok("null".into()));
         (record.started_at, record.completed_at) = (now, now);
-        let entries = vec![Entry {
-            record,
-            replaces: false,
-            with: None,
-        }];
-        let records = op::Record {
-            lease: self.lease.clone(),
-            entries,
-            now,
-        };
-        let (written, outcome) = self
-            .hub
-            .store
-            .transact(records, work)
-            .await
-            .map_err(super::stopped)?;
+        let entries = vec![Entry { record, replaces: false, with: None }];
+        let records = op::Record { lease: self.lease.clone(), entries, now };
+        let (written, outcome) =
+            self.hub.store.transact(records, work).await.map_err(super::stopped)?;
         match written {
             op::Written::Done => {
                 self.driver.deliver(id, outcome, now);
@@ -287,11 +244,7 @@ impl Execution {
             }
             With::Consume(_) | With::Publish { .. } | With::Append { .. } => None,
         };
-        let mut entry = Entry {
-            record,
-            replaces: false,
-            with: Some(with),
-        };
+        let mut entry = Entry { record, replaces: false, with: Some(with) };
         if let Some(refusal) = self.record(vec![entry.clone()]).await? {
             entry.with = None;
             entry.record.outcome = Err(Error::new(ErrorClass::Conflict, "SF-0303", refusal));
@@ -334,17 +287,11 @@ impl Execution {
             dedupe_id: String::new(),
             app_version: self.run.app_version.clone(),
             max_attempts: i64::from(
-                registered.map_or(steadfast_core::limits::RECOVERY_ATTEMPTS, |r| {
-                    r.max_attempts
-                }),
+                registered.map_or(steadfast_core::limits::RECOVERY_ATTEMPTS, |r| r.max_attempts),
             ),
             ready_at: now,
             timeout: None,
-            deadline_at: if child.detached {
-                None
-            } else {
-                self.run.deadline_at
-            },
+            deadline_at: if child.detached { None } else { self.run.deadline_at },
             parent: self.run.run_id.clone(),
             detached: child.detached,
             seed: i64::from_be_bytes(self.hub.env.random().to_be_bytes()),
@@ -371,9 +318,5 @@ fn begun(id: u64, call: &Call) -> Entry {
     record.input.clone_from(&call.input);
     record.attempt = call.attempt;
     record.started_at = call.started_at;
-    Entry {
-        record,
-        replaces: call.recorded,
-        with: None,
-    }
+    Entry { record, replaces: call.recorded, with: None }
 }

@@ -1,5 +1,7 @@
 //! The commits of an execution: records, the end, a suspension, a new beginning.
 
+use std::sync::Arc;
+
 use steadfast_core::RunStatus;
 use steadfast_core::driver::Outcome;
 use steadfast_store::StoreExt;
@@ -29,11 +31,7 @@ impl Execution {
     /// Writes entries in one commit; gives the reason if they were refused.
     pub(super) async fn record(&mut self, entries: Vec<Entry>) -> Step<Option<String>> {
         self.hub.env.crash_point("record.before");
-        let record = op::Record {
-            lease: self.lease.clone(),
-            entries,
-            now: self.hub.now(),
-        };
+        let record = op::Record { lease: self.lease.clone(), entries, now: self.hub.now() };
         let written = self.hub.store.ask(record).await.map_err(stopped)?;
         self.hub.env.crash_point("record.after");
         match written {
@@ -60,13 +58,8 @@ impl Execution {
         if written != Written::Done {
             return Exit::Stopped;
         }
-        let status = if outcome.is_ok() {
-            RunStatus::Success
-        } else {
-            RunStatus::Error
-        };
-        self.hub
-            .ended(&self.run.run_id, &RunEnd { status, outcome });
+        let status = if outcome.is_ok() { RunStatus::Success } else { RunStatus::Error };
+        self.hub.ended(&self.run.run_id, &RunEnd { status, outcome });
         if !self.run.parent.is_empty() {
             self.hub.arrived(&self.run.parent);
         }
@@ -105,12 +98,19 @@ impl Execution {
     /// Gives the run back, its records durable, for another worker to go on with.
     pub(super) async fn release(&mut self) -> Step {
         self.flush().await?;
-        let release = op::Release {
-            lease: self.lease.clone(),
-            now: self.hub.now(),
-        };
+        let release = op::Release { lease: self.lease.clone(), now: self.hub.now() };
         self.hub.store.ask(release).await.map_err(stopped)?;
         Err(Exit::Parked)
+    }
+
+    /// Starting over raised the epoch: nothing late of the generation before gets in.
+    fn raise_epoch(&mut self) {
+        self.lease.epoch += 1;
+        if let Some(live) = self.hub.live().get_mut(&self.run.run_id)
+            && Arc::ptr_eq(&live.lease_until, &self.lease_until)
+        {
+            live.epoch = self.lease.epoch;
+        }
     }
 
     /// Starts the run over with a new input and no history.
@@ -137,6 +137,7 @@ impl Execution {
         self.waits.clear();
         self.run.input = input;
         self.run.generation += 1;
+        self.raise_epoch();
         // The logical clock begins anew too: a first sleep counts from here.
         self.run.started_at = Some(now);
         let code = driver(&self.hub, &self.registry, &self.run, Vec::new());

@@ -14,17 +14,13 @@ use crate::op::{
     Beaten, Claimed, DEFAULT_QUEUE, Dequeue, Heartbeat, QueueRow, RunRow, TakeOver, TakenOver, Wake,
 };
 
-/// Partitions looked at by one claim: bounds its time, and the next claim goes on after them.
-const PARTITIONS: usize = 64;
-
 pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, Error> {
     let ws = op.workspace.as_str();
     let queue = match queue::counted(tx, ws, &op.queue).await? {
         Some(queue) => queue,
-        None if op.queue == DEFAULT_QUEUE => QueueRow {
-            name: op.queue.clone(),
-            ..QueueRow::default()
-        },
+        None if op.queue == DEFAULT_QUEUE => {
+            QueueRow { name: op.queue.clone(), ..QueueRow::default() }
+        }
         None => return Ok(Claimed::default()),
     };
     let mut claimed = Claimed::default();
@@ -44,9 +40,7 @@ pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, E
         }
         let take = usize::try_from(free).unwrap_or(0).min(left);
         if take > 0 {
-            claimed
-                .runs
-                .extend(take_from(tx, op, &queue, &partition, take).await?);
+            claimed.runs.extend(take_from(tx, op, &queue, &partition, take).await?);
         }
     }
     if claimed.runs.is_empty() && claimed.next_at.is_none() {
@@ -70,7 +64,7 @@ async fn partitions(
     }
     let mut found = Vec::new();
     let (mut after, mut wrapped) = (op.after_partition.clone(), false);
-    while found.len() < PARTITIONS {
+    while found.len() < limits::CLAIM_PARTITIONS {
         let at = params! { workspace: &op.workspace, queue: &op.queue, after: &after };
         let next = match first(tx, "run_next_partition", at).await? {
             Some(mut row) => row.text()?,
@@ -97,11 +91,7 @@ fn worker_room(op: &Dequeue, queue: &QueueRow, partition: &str) -> i64 {
     let Some(limit) = queue.worker_concurrency else {
         return i64::MAX;
     };
-    let has = op
-        .worker_has
-        .iter()
-        .find(|(key, _)| key == partition)
-        .map_or(0, |(_, n)| *n);
+    let has = op.worker_has.iter().find(|(key, _)| key == partition).map_or(0, |(_, n)| *n);
     limit - has
 }
 
@@ -117,12 +107,7 @@ async fn take_from(
         app_version: &op.app_version, limit: take,
     };
     let mut runs = rows::runs(tx.query("run_dequeue_select", at).await?)?;
-    let claim = Claim {
-        ws: &op.workspace,
-        worker: &op.worker,
-        until: op.lease_until,
-        now: op.now,
-    };
+    let claim = Claim { ws: &op.workspace, worker: &op.worker, until: op.lease_until, now: op.now };
     claim.take(tx, &mut runs, 1).await?;
     for run in &runs {
         let token = format!("{}#{}", run.run_id, run.epoch);
@@ -169,17 +154,13 @@ impl Claim<'_> {
 
 /// The arrow for an event; the rows were selected by status, so a refusal is a bug.
 fn arrow(from: RunStatus, event: RunEvent) -> Result<Transition<RunStatus>, Error> {
-    from.on(event)
-        .map_err(|refused| Error::Incompatible(refused.to_string()))
+    from.on(event).map_err(|refused| Error::Incompatible(refused.to_string()))
 }
 
 pub(super) async fn wake(tx: &mut impl Tx, op: &Wake) -> Result<Claimed, Error> {
     let mut rooms = op.rooms.clone();
-    let full: Vec<String> = rooms
-        .iter()
-        .filter(|(_, room)| *room <= 0)
-        .map(|(queue, _)| queue.clone())
-        .collect();
+    let full: Vec<String> =
+        rooms.iter().filter(|(_, room)| *room <= 0).map(|(queue, _)| queue.clone()).collect();
     let at = params! {
         workspace: &op.workspace, now: op.now, app_version: &op.app_version, full_queues: full,
         limit: op.limit.min(limits::CLAIM_BATCH),
@@ -198,18 +179,9 @@ pub(super) async fn wake(tx: &mut impl Tx, op: &Wake) -> Result<Claimed, Error> 
                 continue;
             }
         }
-        if run.parked {
-            woken.push(run)
-        } else {
-            recovered.push(run)
-        }
+        if run.parked { woken.push(run) } else { recovered.push(run) }
     }
-    let claim = Claim {
-        ws: &op.workspace,
-        worker: &op.worker,
-        until: op.lease_until,
-        now: op.now,
-    };
+    let claim = Claim { ws: &op.workspace, worker: &op.worker, until: op.lease_until, now: op.now };
     claim.take(tx, &mut woken, 0).await?;
     claim.take(tx, &mut recovered, 1).await?;
     claimed.runs = woken;
@@ -270,12 +242,7 @@ pub(super) async fn heartbeat(tx: &mut impl Tx, op: &Heartbeat) -> Result<Beaten
         for mut row in tx.query("run_owned", asked).await? {
             owned.push((row.text()?, row.int()?));
         }
-        lost.extend(
-            chunk
-                .iter()
-                .filter(|l| !owned.contains(l))
-                .map(|(id, _)| id.clone()),
-        );
+        lost.extend(chunk.iter().filter(|l| !owned.contains(l)).map(|(id, _)| id.clone()));
         // Only these: an earlier life of this worker must not keep a run that a later one claimed.
         owned.retain(|lease| chunk.contains(lease));
         if owned.is_empty() {

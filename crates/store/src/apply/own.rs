@@ -71,10 +71,7 @@ pub(crate) async fn due(tx: &mut impl Tx, op: &Record) -> Result<Due, Error> {
     if !mine || row.text()? != RecordState::Done.as_str() {
         return Ok(Due::Now);
     }
-    let stored = first(tx, "step_list", at)
-        .await?
-        .map(rows::record)
-        .transpose()?;
+    let stored = first(tx, "step_list", at).await?.map(rows::record).transpose()?;
     Ok(stored.map_or(Due::Now, |stored| Due::Before(stored.outcome)))
 }
 
@@ -82,20 +79,13 @@ pub(super) async fn finish(tx: &mut impl Tx, op: &Finish) -> Result<Written, Err
     let Some(run) = lock(tx, &op.lease).await? else {
         return Ok(Written::Fenced);
     };
-    let event = if op.outcome.is_ok() {
-        RunEvent::Succeed
-    } else {
-        RunEvent::Fail
-    };
+    let event = if op.outcome.is_ok() { RunEvent::Succeed } else { RunEvent::Fail };
     if !owned(&op.lease, &run) {
         // Our own earlier success, whose answer was lost: the epoch has not moved since.
         let mine = run.epoch == op.lease.epoch && ended_as(&run, &op.outcome);
         return Ok(if mine { Written::Done } else { Written::Fenced });
     }
-    let arrow = run
-        .status
-        .on(event)
-        .map_err(|e| Error::Incompatible(e.to_string()))?;
+    let arrow = run.status.on(event).map_err(|e| Error::Incompatible(e.to_string()))?;
     match write(tx, &op.lease, &op.entries).await? {
         Written::Done => {}
         other => return Ok(other),
@@ -126,11 +116,7 @@ pub(super) async fn arrive(
     now: steadfast_core::Timestamp,
 ) -> Result<(), Error> {
     if !run_id.is_empty() {
-        tx.execute(
-            "run_arrive",
-            params! { workspace: ws, run_id: run_id, now: now },
-        )
-        .await?;
+        tx.execute("run_arrive", params! { workspace: ws, run_id: run_id, now: now }).await?;
     }
     Ok(())
 }
@@ -144,11 +130,7 @@ pub(super) async fn suspend(tx: &mut impl Tx, op: &Suspend) -> Result<Suspended,
             && run.status == RunStatus::Pending
             && run.parked
             && run.waits == op.waits;
-        return Ok(if mine {
-            Suspended::Done
-        } else {
-            Suspended::Fenced
-        });
+        return Ok(if mine { Suspended::Done } else { Suspended::Fenced });
     }
     match write(tx, &op.lease, &op.entries).await? {
         Written::Done => {}
@@ -161,11 +143,7 @@ pub(super) async fn suspend(tx: &mut impl Tx, op: &Suspend) -> Result<Suspended,
         now: op.now,
     };
     let parked = tx.execute("run_suspend", set).await? == 1;
-    Ok(if parked {
-        Suspended::Done
-    } else {
-        Suspended::Arrived
-    })
+    Ok(if parked { Suspended::Done } else { Suspended::Arrived })
 }
 
 pub(super) async fn release(tx: &mut impl Tx, op: &Release) -> Result<Written, Error> {
@@ -194,10 +172,11 @@ pub(super) async fn continue_as_new(
         return Ok(Written::Fenced);
     };
     if !owned(&op.lease, &run) {
-        return Ok(Written::Fenced);
-    }
-    if run.generation == op.generation + 1 && run.input == op.input {
-        return Ok(Written::Done);
+        // Our own earlier success, whose answer was lost, has raised the epoch by one.
+        let raised = Lease { epoch: op.lease.epoch + 1, ..op.lease.clone() };
+        let mine = run.generation == op.generation + 1 && run.input == op.input;
+        let done = mine && owned(&raised, &run);
+        return Ok(if done { Written::Done } else { Written::Fenced });
     }
     let at = params! {
         workspace: &op.lease.workspace, run_id: &op.lease.run_id, epoch: op.lease.epoch,
@@ -238,29 +217,19 @@ async fn put(tx: &mut impl Tx, lease: &Lease, entry: &Entry) -> Result<bool, Err
         attempt: i64::from(record.attempt), started_at: record.started_at,
         completed_at: record.completed_at, next_at: record.next_at, epoch: lease.epoch,
     };
-    let statement = if entry.replaces {
-        "step_settle"
-    } else {
-        "step_insert"
-    };
+    let statement = if entry.replaces { "step_settle" } else { "step_insert" };
     if tx.execute(statement, fields).await? == 1 {
         return Ok(true);
     }
     let Some(mut row) = first(tx, "step_epoch", fields).await? else {
-        return Err(Error::Refused(format!(
-            "step {} is not there to be settled",
-            record.id
-        )));
+        return Err(Error::Refused(format!("step {} is not there to be settled", record.id)));
     };
     if row.int()? == lease.epoch && row.text()? == record.name {
         // MySQL counts changed rows, not matched ones: an unfinished record that was settled to
         // what it already was has been settled all the same.
         return Ok(entry.replaces && row.text()? != RecordState::Done.as_str());
     }
-    Err(Error::Refused(format!(
-        "step {} of run {} is recorded already",
-        record.id, lease.run_id
-    )))
+    Err(Error::Refused(format!("step {} of run {} is recorded already", record.id, lease.run_id)))
 }
 
 fn id(record: &StepRecord) -> i64 {
@@ -274,11 +243,7 @@ async fn attach(
     record: &StepRecord,
     with: &With,
 ) -> Result<Option<String>, Error> {
-    let (ws, run_id, now) = (
-        lease.workspace.as_str(),
-        lease.run_id.as_str(),
-        record.completed_at,
-    );
+    let (ws, run_id, now) = (lease.workspace.as_str(), lease.run_id.as_str(), record.completed_at);
     match with {
         With::Consume(seq) => {
             let at = params! { workspace: ws, run_id: run_id, seq: *seq, function_id: id(record) };
@@ -295,9 +260,7 @@ async fn attach(
         }
         With::Append { stream, item } => {
             let at = params! { workspace: ws, run_id: run_id, stream: stream };
-            let end = first(tx, "stream_end", at)
-                .await?
-                .map_or(Ok(-1), |mut row| row.int())?;
+            let end = first(tx, "stream_end", at).await?.map_or(Ok(-1), |mut row| row.int())?;
             let item = params! {
                 workspace: ws, run_id: run_id, stream: stream, seq: end + 1, item: item.clone(),
                 function_id: id(record),
@@ -313,10 +276,7 @@ async fn attach(
 fn refusal_of_send(signal: &Signal, reply: Signalled) -> Option<String> {
     match reply {
         Signalled::Accepted | Signalled::Duplicate => None,
-        Signalled::Over => Some(format!(
-            "run {} is over and takes no signals",
-            signal.run_id
-        )),
+        Signalled::Over => Some(format!("run {} is over and takes no signals", signal.run_id)),
         Signalled::NotFound => Some(format!("there is no run {}", signal.run_id)),
     }
 }
@@ -324,9 +284,9 @@ fn refusal_of_send(signal: &Signal, reply: Signalled) -> Option<String> {
 fn refusal_of_spawn(reply: Started) -> Option<String> {
     match reply {
         Started::New(_) | Started::Existing(_) => None,
-        Started::Conflict(field) => Some(format!(
-            "the child's id is taken by a run with another {field}"
-        )),
+        Started::Conflict(field) => {
+            Some(format!("the child's id is taken by a run with another {field}"))
+        }
         Started::Duplicate(run_id) => Some(format!("run {run_id} has the deduplication id")),
         Started::NoQueue => Some("the child's queue does not exist".to_owned()),
     }

@@ -46,10 +46,7 @@ pub(super) async fn room(
     partition: &str,
     now: Timestamp,
 ) -> Result<Room, Error> {
-    let mut room = Room {
-        free: i64::MAX,
-        eases_at: None,
-    };
+    let mut room = Room { free: i64::MAX, eases_at: None };
     if let Some(limit) = queue.concurrency {
         let (held, next) = held(tx, ws, &queue.name, partition, now).await?;
         room.free = limit - held;
@@ -90,9 +87,7 @@ async fn count(
     statement: &'static str,
     params: crate::gate::Params<'_>,
 ) -> Result<i64, Error> {
-    first(tx, statement, params)
-        .await?
-        .map_or(Ok(0), |mut row| row.int())
+    first(tx, statement, params).await?.map_or(Ok(0), |mut row| row.int())
 }
 
 /// Starts inside the sliding window, and the oldest of them.
@@ -154,11 +149,7 @@ pub(super) async fn take_slot(tx: &mut impl Tx, op: &TakeSlot) -> Result<SlotTak
     if !own::fenced(tx, &op.lease).await? {
         return Ok(SlotTaken::Fenced);
     }
-    let partition = if queue.partitioned {
-        op.partition.as_str()
-    } else {
-        ""
-    };
+    let partition = if queue.partitioned { op.partition.as_str() } else { "" };
     let id = params! { workspace: ws, run_id: &op.lease.run_id, function_id: op.step };
     if let Some(mut row) = first(tx, "slot_of", id).await? {
         // Ours already (a repeated request), or left by an earlier owner of this run.
@@ -169,9 +160,7 @@ pub(super) async fn take_slot(tx: &mut impl Tx, op: &TakeSlot) -> Result<SlotTak
     }
     let room = room(tx, ws, &queue, partition, op.now).await?;
     if room.free <= 0 || queue.paused {
-        return Ok(SlotTaken::Full {
-            until: room.eases_at,
-        });
+        return Ok(SlotTaken::Full { until: room.eases_at });
     }
     tx.execute(
         "slot_insert",
@@ -184,10 +173,7 @@ pub(super) async fn take_slot(tx: &mut impl Tx, op: &TakeSlot) -> Result<SlotTak
     .await?;
     // With what was there before it: a step may give its slot back and take it again at once.
     let (before, _) = window(tx, ws, &queue, partition, op.now).await?;
-    let token = format!(
-        "{}#{}#{}#{before}",
-        op.lease.run_id, op.step, op.lease.epoch
-    );
+    let token = format!("{}#{}#{}#{before}", op.lease.run_id, op.step, op.lease.epoch);
     note_start(tx, ws, &queue, partition, &token, op.now).await?;
     Ok(SlotTaken::Done)
 }
@@ -228,14 +214,8 @@ pub(super) async fn put(tx: &mut impl Tx, op: &PutQueue) -> Result<QueuePut, Err
 }
 
 pub(super) async fn list(tx: &mut impl Tx, op: &ListQueues) -> Result<Queues, Error> {
-    let rows = tx
-        .query("queue_list", params! { workspace: &op.workspace })
-        .await?;
-    Ok(Queues(
-        rows.into_iter()
-            .map(rows::queue)
-            .collect::<Result<_, _>>()?,
-    ))
+    let rows = tx.query("queue_list", params! { workspace: &op.workspace }).await?;
+    Ok(Queues(rows.into_iter().map(rows::queue).collect::<Result<_, _>>()?))
 }
 
 pub(super) async fn inspect(tx: &mut impl Tx, op: &InspectQueue) -> Result<QueueReport, Error> {
@@ -249,21 +229,11 @@ pub(super) async fn inspect(tx: &mut impl Tx, op: &InspectQueue) -> Result<Queue
     let mut holders = Vec::new();
     for mut row in tx.query("run_holders", at).await? {
         let (run_id, worker, until) = (row.text()?, row.text()?, row.time()?);
-        holders.push(Holder {
-            run_id,
-            step: -1,
-            worker,
-            until,
-        });
+        holders.push(Holder { run_id, step: -1, worker, until });
     }
     for mut row in tx.query("slot_holders", at).await? {
         let (run_id, step) = (row.text()?, row.int()?);
-        holders.push(Holder {
-            run_id,
-            step,
-            worker: row.text()?,
-            until: row.time()?,
-        });
+        holders.push(Holder { run_id, step, worker: row.text()?, until: row.time()? });
     }
     holders.truncate(100);
     let (held, _) = held(tx, ws, &op.queue, partition, op.now).await?;
@@ -271,20 +241,10 @@ pub(super) async fn inspect(tx: &mut impl Tx, op: &InspectQueue) -> Result<Queue
         Some(queue) => window(tx, ws, queue, partition, op.now).await?,
         None => (0, None),
     };
-    let period = queue
-        .as_ref()
-        .and_then(|q| q.rate)
-        .map(|(_, period)| period);
+    let period = queue.as_ref().and_then(|q| q.rate).map(|(_, period)| period);
     let eases_at = oldest.zip(period).map(|(at, period)| at.after(period));
     let waiting = count(tx, "run_waiting", at).await?;
-    Ok(QueueReport {
-        queue,
-        holders,
-        held,
-        started,
-        eases_at,
-        waiting,
-    })
+    Ok(QueueReport { queue, holders, held, started, eases_at, waiting })
 }
 
 /// Takes a deduplication id for a start; gives the holder and since when, if it is taken.
@@ -301,9 +261,7 @@ pub(super) async fn dedupe_take(
     }
     match first(tx, "dedupe_get", key).await? {
         Some(mut row) => Ok(Some((row.text()?, row.time()?))),
-        None => Err(Error::Transient(
-            "the deduplication id was freed meanwhile".to_owned(),
-        )),
+        None => Err(Error::Transient("the deduplication id was freed meanwhile".to_owned())),
     }
 }
 

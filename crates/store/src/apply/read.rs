@@ -24,10 +24,7 @@ pub(super) async fn list_runs(tx: &mut impl Tx, op: &ListRuns) -> Result<RunPage
     let mut runs = rows::runs(tx.query_where("run_list", &conditions, &params).await?)?;
     let more = runs.len() > limit;
     runs.truncate(limit);
-    let next = runs
-        .last()
-        .filter(|_| more)
-        .map(|run| (run.created_at, run.run_id.clone()));
+    let next = runs.last().filter(|_| more).map(|run| (run.created_at, run.run_id.clone()));
     Ok(RunPage { runs, next })
 }
 
@@ -38,27 +35,15 @@ fn conditions(op: &ListRuns) -> (String, Vec<(&'static str, Value)>) {
     let mut params: Vec<(&'static str, Value)> = Vec::new();
     if !filter.status.is_empty() {
         texts.push("status IN (:statuses)");
-        let statuses: Vec<String> = filter
-            .status
-            .iter()
-            .map(|s| s.as_str().to_owned())
-            .collect();
+        let statuses: Vec<String> = filter.status.iter().map(|s| s.as_str().to_owned()).collect();
         params.push(("statuses", statuses.into()));
     }
     let equals = [
         ("workflow = :workflow", "workflow", &filter.workflow),
         ("queue = :queue", "queue", &filter.queue),
-        (
-            "app_version = :app_version",
-            "app_version",
-            &filter.app_version,
-        ),
+        ("app_version = :app_version", "app_version", &filter.app_version),
         ("parent = :parent", "parent", &filter.parent),
-        (
-            "forked_from = :forked_from",
-            "forked_from",
-            &filter.forked_from,
-        ),
+        ("forked_from = :forked_from", "forked_from", &filter.forked_from),
     ];
     for (text, name, value) in equals {
         if let Some(value) = value {
@@ -94,11 +79,7 @@ pub(super) async fn list_steps(tx: &mut impl Tx, op: &ListSteps) -> Result<StepP
         limit: op.limit.clamp(1, limits::PAGE_ROWS),
     };
     let rows = tx.query("step_list", at).await?;
-    Ok(StepPage(
-        rows.into_iter()
-            .map(rows::record)
-            .collect::<Result<_, _>>()?,
-    ))
+    Ok(StepPage(rows.into_iter().map(rows::record).collect::<Result<_, _>>()?))
 }
 
 pub(super) async fn load(tx: &mut impl Tx, op: &Load) -> Result<Loaded, Error> {
@@ -117,11 +98,7 @@ pub(super) async fn load(tx: &mut impl Tx, op: &Load) -> Result<Loaded, Error> {
     }
     let mut signals = Vec::new();
     for mut row in tx.query("signal_pending", at).await? {
-        signals.push(PendingSignal {
-            seq: row.int()?,
-            name: row.text()?,
-            payload: row.text()?,
-        });
+        signals.push(PendingSignal { seq: row.int()?, name: row.text()?, payload: row.text()? });
     }
     let mut over = Vec::new();
     if !op.children.is_empty() {
@@ -129,12 +106,7 @@ pub(super) async fn load(tx: &mut impl Tx, op: &Load) -> Result<Loaded, Error> {
         over = rows::runs(tx.query("run_children_over", which).await?)?;
         over.sort_by(|a, b| a.run_id.cmp(&b.run_id));
     }
-    Ok(Loaded {
-        steps,
-        signals,
-        inbox,
-        over,
-    })
+    Ok(Loaded { steps, signals, inbox, over })
 }
 
 pub(super) async fn get_value(tx: &mut impl Tx, op: &GetValue) -> Result<FoundValue, Error> {
@@ -161,10 +133,7 @@ pub(super) async fn read_stream(tx: &mut impl Tx, op: &ReadStream) -> Result<Str
         match row.opt_text()? {
             Some(item) => items.push(item),
             None => {
-                return Ok(StreamPage {
-                    items,
-                    closed: true,
-                });
+                return Ok(StreamPage { items, closed: true });
             }
         }
     }

@@ -86,10 +86,7 @@ pub(super) fn queue(mut row: Row) -> Result<QueueRow, Error> {
         name: r.text()?,
         concurrency: r.opt_int()?,
         worker_concurrency: r.opt_int()?,
-        rate: r
-            .opt_int()?
-            .zip(r.opt_int()?)
-            .map(|(limit, us)| (limit, duration(us))),
+        rate: r.opt_int()?.zip(r.opt_int()?).map(|(limit, us)| (limit, duration(us))),
         priorities: r.flag()?,
         partitioned: r.flag()?,
         paused: r.flag()?,
@@ -119,7 +116,5 @@ fn unsigned(v: i64) -> Result<u64, Error> {
 
 /// A value that a newer version may have written: refused, never guessed.
 fn unknown(what: &str, text: &str) -> Error {
-    Error::Incompatible(format!(
-        "unknown {what} \"{text}\": was it written by a newer version?"
-    ))
+    Error::Incompatible(format!("unknown {what} \"{text}\": was it written by a newer version?"))
 }

@@ -19,9 +19,7 @@ pub(super) async fn signal(tx: &mut impl Tx, op: &Signal) -> Result<Signalled, E
     if run.status.is_terminal() {
         return Ok(Signalled::Over);
     }
-    let end = first(tx, "signal_end", at)
-        .await?
-        .map_or(Ok(-1), |mut row| row.int())?;
+    let end = first(tx, "signal_end", at).await?.map_or(Ok(-1), |mut row| row.int())?;
     let fields = params! {
         workspace: &op.workspace, run_id: &op.run_id, seq: end + 1, signal_id: &op.signal_id,
         name: &op.name, payload: &op.payload, now: op.now,

@@ -21,25 +21,14 @@ pub(crate) async fn start(tx: &mut impl Tx, op: &Start) -> Result<Started, Error
         let claimed = op.claim.as_ref().filter(|_| place.open);
         return Ok(Started::New(claimed.map(|(worker, _)| lease(op, worker))));
     }
-    let row = first(
-        tx,
-        "run_lock",
-        params! { workspace: &op.workspace, run_id: &op.run_id },
-    )
-    .await?;
+    let row =
+        first(tx, "run_lock", params! { workspace: &op.workspace, run_id: &op.run_id }).await?;
     let row = row.ok_or_else(|| Error::Transient("the run was removed meanwhile".to_owned()))?;
     let existing = rows::run(row)?;
     if !op.dedupe_id.is_empty() {
         // The key was reserved for this request, and this request made no run.
-        queue::dedupe_release(
-            tx,
-            &op.workspace,
-            &op.queue,
-            &op.dedupe_id,
-            &op.run_id,
-            &existing,
-        )
-        .await?;
+        queue::dedupe_release(tx, &op.workspace, &op.queue, &op.dedupe_id, &op.run_id, &existing)
+            .await?;
     }
     Ok(compare(op, &existing))
 }
@@ -58,21 +47,15 @@ async fn place(tx: &mut impl Tx, op: &Start) -> Result<Option<Place>, Error> {
     Ok(match found {
         Some(queue) => Some(Place {
             rank: if queue.priorities { op.priority } else { 0 },
-            partition: if queue.partitioned {
-                op.partition.clone()
-            } else {
-                String::new()
-            },
+            partition: if queue.partitioned { op.partition.clone() } else { String::new() },
             open: queue.concurrency.is_none()
                 && queue.worker_concurrency.is_none()
                 && queue.rate.is_none()
                 && !queue.paused,
         }),
-        None if op.queue == DEFAULT_QUEUE => Some(Place {
-            rank: 0,
-            partition: String::new(),
-            open: true,
-        }),
+        None if op.queue == DEFAULT_QUEUE => {
+            Some(Place { rank: 0, partition: String::new(), open: true })
+        }
         None => None,
     })
 }
@@ -88,23 +71,16 @@ async fn reserve(tx: &mut impl Tx, op: &Start) -> Result<Option<Started>, Error>
             // was freed by its end and has gone to another one.
             let at = params! { workspace: &op.workspace, run_id: &op.run_id };
             let existing = first(tx, "run_get", at).await?.map(rows::run).transpose()?;
-            Ok(Some(existing.map_or(Started::Duplicate(holder), |row| {
-                compare(op, &row)
-            })))
+            Ok(Some(existing.map_or(Started::Duplicate(holder), |row| compare(op, &row))))
         }
     }
 }
 
 async fn insert(tx: &mut impl Tx, op: &Start, place: &Place) -> Result<bool, Error> {
     let claimed = op.claim.as_ref().filter(|_| place.open);
-    let status = if claimed.is_some() {
-        RunStatus::Pending
-    } else {
-        RunStatus::Enqueued
-    };
-    let deadline = op
-        .deadline_at
-        .or_else(|| claimed.and(op.timeout).map(|timeout| op.now.after(timeout)));
+    let status = if claimed.is_some() { RunStatus::Pending } else { RunStatus::Enqueued };
+    let deadline =
+        op.deadline_at.or_else(|| claimed.and(op.timeout).map(|timeout| op.now.after(timeout)));
     let inserted = tx
         .execute(
             "run_insert",
@@ -181,19 +157,10 @@ pub(super) async fn debounce(tx: &mut impl Tx, op: &Debounce) -> Result<Debounce
         };
         // MySQL counts changed rows, not matched ones: an equal replacement is a replacement too.
         let waits = replaced == 1 || is_enqueued(tx, &start_op.workspace, &run_id).await?;
-        return Ok(if waits {
-            answer
-        } else {
-            Debounced::Busy(run_id)
-        });
+        return Ok(if waits { answer } else { Debounced::Busy(run_id) });
     }
-    let latest = op
-        .max_wait
-        .map_or(Timestamp::NEVER, |d| start_op.now.after(d));
-    let first_call = Start {
-        ready_at: start_op.ready_at.min(latest),
-        ..start_op.clone()
-    };
+    let latest = op.max_wait.map_or(Timestamp::NEVER, |d| start_op.now.after(d));
+    let first_call = Start { ready_at: start_op.ready_at.min(latest), ..start_op.clone() };
     Ok(match start(tx, &first_call).await? {
         Started::New(_) => Debounced::New,
         Started::Existing(_) => Debounced::Conflict("id"),
@@ -205,8 +172,5 @@ pub(super) async fn debounce(tx: &mut impl Tx, op: &Debounce) -> Result<Debounce
 
 async fn is_enqueued(tx: &mut impl Tx, ws: &str, run_id: &str) -> Result<bool, Error> {
     let row = first(tx, "run_get", params! { workspace: ws, run_id: run_id }).await?;
-    Ok(row
-        .map(rows::run)
-        .transpose()?
-        .is_some_and(|run| run.status == RunStatus::Enqueued))
+    Ok(row.map(rows::run).transpose()?.is_some_and(|run| run.status == RunStatus::Enqueued))
 }

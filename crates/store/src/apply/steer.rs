@@ -84,11 +84,7 @@ pub(super) async fn resume(tx: &mut impl Tx, op: &Resume) -> Result<Resumed, Err
 async fn place_again(tx: &mut impl Tx, ws: &str, run: &RunRow) -> Result<(i64, String), Error> {
     let queue = queue::get(tx, ws, &run.queue).await?.unwrap_or_default();
     let rank = if queue.priorities { run.priority } else { 0 };
-    let partition = if queue.partitioned {
-        run.partition.clone()
-    } else {
-        String::new()
-    };
+    let partition = if queue.partitioned { run.partition.clone() } else { String::new() };
     Ok((rank, partition))
 }
 
@@ -98,18 +94,12 @@ pub(super) async fn fork(tx: &mut impl Tx, op: &Fork) -> Result<Forked, Error> {
         return Ok(Forked::NotFound);
     };
     if let Some(taken) = lock(tx, ws, &op.run_id).await? {
-        return Ok(Forked::Taken {
-            same: taken.forked_from == op.source,
-        });
+        return Ok(Forked::Taken { same: taken.forked_from == op.source });
     }
-    if let Some(patch) = op
-        .patches
-        .iter()
-        .find(|p| i64::try_from(p.id).unwrap_or(i64::MAX) >= op.from_step)
+    if let Some(patch) =
+        op.patches.iter().find(|p| i64::try_from(p.id).unwrap_or(i64::MAX) >= op.from_step)
     {
-        return Ok(Forked::NoSuchStep(
-            i64::try_from(patch.id).unwrap_or(i64::MAX),
-        ));
+        return Ok(Forked::NoSuchStep(i64::try_from(patch.id).unwrap_or(i64::MAX)));
     }
     insert_fork(tx, op, &source).await?;
     let copy = params! { workspace: ws, source: &op.source, to: &op.run_id, from: op.from_step };
@@ -169,13 +159,7 @@ pub(super) async fn purge(tx: &mut impl Tx, op: &Purge) -> Result<Purged, Error>
         return Ok(Purged(0));
     }
     let gone = params! { workspace: &op.workspace, run_ids: ids };
-    for statement in [
-        "step_clear",
-        "signal_clear",
-        "value_clear",
-        "stream_clear",
-        "slot_clear",
-    ] {
+    for statement in ["step_clear", "signal_clear", "value_clear", "stream_clear", "slot_clear"] {
         tx.execute(statement, gone).await?;
     }
     Ok(Purged(tx.execute("run_purge", gone).await?))

@@ -51,9 +51,7 @@ impl Connector {
         };
         let opts = Opts::from_url(&plain).map_err(|e| bad(e.to_string()))?;
         if opts.db_name().is_none_or(str::is_empty) {
-            return Err(bad(
-                "it names no database, as in mysql://user@host/database".to_owned(),
-            ));
+            return Err(bad("it names no database, as in mysql://user@host/database".to_owned()));
         }
         let place = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
         let opts = OptsBuilder::from_opts(opts)
@@ -62,11 +60,7 @@ impl Connector {
             .client_found_rows(false)
             // A socket would silently stand in for the host that was asked for.
             .prefer_socket(false);
-        Ok(Self {
-            opts: opts.into(),
-            url: shown,
-            place,
-        })
+        Ok(Self { opts: opts.into(), url: shown, place })
     }
 
     fn why(&self, error: &mysql_async::Error) -> Error {
@@ -75,10 +69,9 @@ impl Connector {
             Fault::Final if fault::is_login(error) => {
                 Error::Refused(format!("the login was refused for {}: {text}", self.url))
             }
-            Fault::Final => Error::Refused(format!(
-                "the database cannot be used for {}: {text}",
-                self.url
-            )),
+            Fault::Final => {
+                Error::Refused(format!("the database cannot be used for {}: {text}", self.url))
+            }
             Fault::Contended | Fault::Down => {
                 Error::Transient(format!("no connection to MySQL at {}: {text}", self.place))
             }
@@ -92,22 +85,14 @@ impl Connect for Connector {
     async fn connect(&self) -> Result<MySession, Error> {
         let silent = |_| {
             let place = &self.place;
-            Error::Transient(format!(
-                "no connection to MySQL at {place}: no answer in {CONNECT:?}"
-            ))
+            Error::Transient(format!("no connection to MySQL at {place}: no answer in {CONNECT:?}"))
         };
         let made = tokio::time::timeout(CONNECT, Conn::new(self.opts.clone())).await;
         let mut conn = made.map_err(silent)?.map_err(|error| self.why(&error))?;
         for sql in SETTINGS {
-            conn.query_drop(*sql)
-                .await
-                .map_err(|error| self.why(&error))?;
+            conn.query_drop(*sql).await.map_err(|error| self.why(&error))?;
         }
-        Ok(MySession {
-            conn,
-            wrote: false,
-            is_down: false,
-        })
+        Ok(MySession { conn, wrote: false, is_down: false })
     }
 }
 
@@ -151,10 +136,7 @@ impl Session for MySession {
     async fn apply(&mut self, op: &Op) -> Result<Applied, Error> {
         self.wrote = false;
         let reply = apply::apply(self, op).await?;
-        Ok(Applied {
-            reply,
-            wrote: self.wrote,
-        })
+        Ok(Applied { reply, wrote: self.wrote })
     }
 
     async fn run(&mut self, sql: &'static str) -> Result<(), Error> {
@@ -191,11 +173,7 @@ impl Tx for MySession {
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
         let found = query(&mut self.conn, name, conditions, params).await;
-        found
-            .map_err(|e| self.sorted(&e))?
-            .into_iter()
-            .map(row)
-            .collect()
+        found.map_err(|e| self.sorted(&e))?.into_iter().map(row).collect()
     }
 }
 
@@ -213,9 +191,7 @@ impl<Q: Queryable> Tx for Guest<'_, Q> {
         conditions: &str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
-        let found = query(self.0, name, conditions, params)
-            .await
-            .map_err(sorted)?;
+        let found = query(self.0, name, conditions, params).await.map_err(sorted)?;
         found.into_iter().map(row).collect()
     }
 }
@@ -231,9 +207,7 @@ async fn execute(
     params: Params<'_>,
 ) -> Result<u64, mysql_async::Error> {
     let rendered = statement::render(Dialect::Mysql, name, "", params);
-    let done = on
-        .exec_iter(rendered.sql.as_str(), bound(rendered.bind(params)))
-        .await?;
+    let done = on.exec_iter(rendered.sql.as_str(), bound(rendered.bind(params))).await?;
     let changed = done.affected_rows();
     done.drop_result().await?;
     Ok(changed)
@@ -246,8 +220,7 @@ async fn query(
     params: Params<'_>,
 ) -> Result<Vec<mysql_async::Row>, mysql_async::Error> {
     let rendered = statement::render(Dialect::Mysql, name, conditions, params);
-    on.exec(rendered.sql.as_str(), bound(rendered.bind(params)))
-        .await
+    on.exec(rendered.sql.as_str(), bound(rendered.bind(params))).await
 }
 
 fn bound(values: Vec<Value>) -> Bound {
@@ -261,12 +234,7 @@ fn bound(values: Vec<Value>) -> Bound {
 }
 
 fn row(row: mysql_async::Row) -> Result<Row, Error> {
-    Ok(Row::new(
-        row.unwrap()
-            .into_iter()
-            .map(value)
-            .collect::<Result<_, _>>()?,
-    ))
+    Ok(Row::new(row.unwrap().into_iter().map(value).collect::<Result<_, _>>()?))
 }
 
 fn value(value: mysql_async::Value) -> Result<Value, Error> {
@@ -275,12 +243,12 @@ fn value(value: mysql_async::Value) -> Result<Value, Error> {
     match value {
         Theirs::NULL => Ok(Value::Text(None)),
         Theirs::Int(v) => Ok(Value::from(v)),
-        Theirs::UInt(v) => i64::try_from(v)
-            .map(Value::from)
-            .map_err(|_| wrong("a number beyond 63 bits")),
-        Theirs::Bytes(bytes) => String::from_utf8(bytes)
-            .map(Value::from)
-            .map_err(|_| wrong("text that is not UTF-8")),
+        Theirs::UInt(v) => {
+            i64::try_from(v).map(Value::from).map_err(|_| wrong("a number beyond 63 bits"))
+        }
+        Theirs::Bytes(bytes) => {
+            String::from_utf8(bytes).map(Value::from).map_err(|_| wrong("text that is not UTF-8"))
+        }
         Theirs::Float(_) | Theirs::Double(_) | Theirs::Date(..) | Theirs::Time(..) => {
             Err(wrong("a type this program never writes"))
         }

@@ -69,9 +69,8 @@ mod tests {
     /// R83
     #[test]
     fn r083_lost_busy_and_read_only_servers_are_retryable() {
-        let numbers = [
-            2006, 2013, 1053, 1077, 1078, 1079, 1080, 1040, 1290, 1792, 1836, 1114, 1927,
-        ];
+        let numbers =
+            [2006, 2013, 1053, 1077, 1078, 1079, 1080, 1040, 1290, 1792, 1836, 1114, 1927];
         for number in numbers {
             assert_eq!(of_number(number), Fault::Down, "{number}");
         }
@@ -88,16 +87,9 @@ mod tests {
             ErrorKind::UnexpectedEof,
         ];
         for kind in kinds {
-            assert_eq!(
-                of(&Error::from(std::io::Error::from(kind))),
-                Fault::Down,
-                "{kind}"
-            );
+            assert_eq!(of(&Error::from(std::io::Error::from(kind))), Fault::Down, "{kind}");
         }
-        assert_eq!(
-            of(&Error::Driver(DriverError::ConnectionClosed)),
-            Fault::Down
-        );
+        assert_eq!(of(&Error::Driver(DriverError::ConnectionClosed)), Fault::Down);
     }
 
     /// R83
@@ -106,9 +98,6 @@ mod tests {
         for number in [1062, 1048, 1406, 1452, 4025, 3819, 1045, 1049, 1064, 1146] {
             assert_eq!(of_number(number), Fault::Final, "{number}");
         }
-        assert_eq!(
-            of(&Error::Driver(DriverError::PacketTooLarge)),
-            Fault::Final
-        );
+        assert_eq!(of(&Error::Driver(DriverError::PacketTooLarge)), Fault::Final);
     }
 }

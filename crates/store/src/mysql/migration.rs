@@ -17,27 +17,19 @@ const LOCK: &str = "CONCAT('steadfast_migrate_', SHA1(DATABASE()))";
 
 pub(super) async fn migrate(session: &mut MySession) -> Result<(), Error> {
     check_version(session).await?;
-    if session
-        .number(&format!("SELECT GET_LOCK({LOCK}, {PATIENCE})"))
-        .await?
-        != Some(1)
-    {
+    if session.number(&format!("SELECT GET_LOCK({LOCK}, {PATIENCE})")).await? != Some(1) {
         let why = "another process has been migrating the database for minutes";
         return Err(Error::Transient(why.to_owned()));
     }
     let migrated = migrate_locked(session).await;
-    session
-        .number(&format!("SELECT RELEASE_LOCK({LOCK})"))
-        .await?;
+    session.number(&format!("SELECT RELEASE_LOCK({LOCK})")).await?;
     migrated
 }
 
 async fn check_version(session: &mut MySession) -> Result<(), Error> {
     let (major, minor, patch) = session.conn.server_version();
-    let is_mariadb = session
-        .number("SELECT VERSION() LIKE '%MariaDB%'")
-        .await?
-        .is_some_and(|yes| yes == 1);
+    let is_mariadb =
+        session.number("SELECT VERSION() LIKE '%MariaDB%'").await?.is_some_and(|yes| yes == 1);
     let least = if is_mariadb { (10, 6) } else { (8, 0) };
     if (major, minor) < least {
         let name = if is_mariadb { "MariaDB" } else { "MySQL" };
@@ -51,10 +43,7 @@ async fn check_version(session: &mut MySession) -> Result<(), Error> {
 
 async fn migrate_locked(session: &mut MySession) -> Result<(), Error> {
     let create = format!("CREATE TABLE {VERSION_TABLE} (version BIGINT NOT NULL) ENGINE=InnoDB");
-    let table = Ddl {
-        creates: VERSION_TABLE.to_owned(),
-        sql: create,
-    };
+    let table = Ddl { creates: VERSION_TABLE.to_owned(), sql: create };
     run(session, &table).await?;
     let newest = format!("SELECT COALESCE(MAX(version), 0) FROM {VERSION_TABLE}");
     let from = session.number(&newest).await?.unwrap_or(0);
@@ -62,11 +51,7 @@ async fn migrate_locked(session: &mut MySession) -> Result<(), Error> {
         run(session, &ddl).await?;
     }
     if from < VERSION {
-        session
-            .batch(&format!(
-                "INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})"
-            ))
-            .await?;
+        session.batch(&format!("INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})")).await?;
     }
     Ok(())
 }

@@ -42,11 +42,7 @@ impl Perform<MySession> for Work {
         session: &mut MySession,
         records: &Record,
     ) -> Result<(Written, Outcome), Error> {
-        let mut tx = session
-            .conn
-            .start_transaction(TxOpts::default())
-            .await
-            .map_err(sorted)?;
+        let mut tx = session.conn.start_transaction(TxOpts::default()).await.map_err(sorted)?;
         let known = match apply::due(&mut Guest(&mut tx), records).await? {
             Due::Now => None,
             Due::Before(outcome) => Some((Written::Done, outcome)),
@@ -60,9 +56,7 @@ impl Perform<MySession> for Work {
         let reply = apply::apply(&mut Guest(&mut tx), &work::settled(records, &outcome)).await?;
         let written = work::written(reply);
         if written == Written::Done {
-            tx.commit()
-                .await
-                .map_err(|error| work::in_commit(sorted(error)))?;
+            tx.commit().await.map_err(|error| work::in_commit(sorted(error)))?;
         } else {
             tx.rollback().await.map_err(sorted)?;
         }

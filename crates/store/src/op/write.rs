@@ -91,7 +91,7 @@ pub struct Release {
     pub now: Timestamp,
 }
 
-/// Starts the run over; the lease stays valid.
+/// Starts the run over. The epoch rises by one with the generation, and so does the lease's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContinueAsNew {
     /// The right to.

@@ -26,10 +26,7 @@ pub(super) struct Bell {
 
 impl Bell {
     pub(super) fn new() -> Self {
-        Self {
-            pulled: Notify::new(),
-            rung: Notify::new(),
-        }
+        Self { pulled: Notify::new(), rung: Notify::new() }
     }
 
     /// Asks for a notification to be sent soon.
@@ -67,10 +64,7 @@ async fn attend(
     let listen = async {
         // The text is ours: letters and digits only. A hint need not wait for the disk.
         let sql = format!("SET synchronous_commit = off; LISTEN {channel}");
-        client
-            .batch_execute(&sql)
-            .await
-            .map_err(super::connection::sorted)?;
+        client.batch_execute(&sql).await.map_err(super::connection::sorted)?;
         *backoff = Backoff::new();
         bell.rung.notify_waiters();
         send(&client, bell, channel).await
@@ -95,10 +89,7 @@ async fn send(client: &Client, bell: &Bell, channel: &str) -> Result<(), Error> 
     let sql = format!("NOTIFY {channel}");
     loop {
         bell.pulled.notified().await;
-        client
-            .batch_execute(&sql)
-            .await
-            .map_err(super::connection::sorted)?;
+        client.batch_execute(&sql).await.map_err(super::connection::sorted)?;
         tokio::time::sleep(APART).await;
     }
 }

@@ -51,10 +51,7 @@ impl Connector {
     pub(super) fn new(url: &str, bell: Arc<Bell>) -> Result<Self, Error> {
         let shown = redacted(url);
         let mut config: Config = url.parse().map_err(|e: tokio_postgres::Error| {
-            Error::Refused(format!(
-                "\"{shown}\" is not a Postgres URL: {}",
-                fault::text(&e)
-            ))
+            Error::Refused(format!("\"{shown}\" is not a Postgres URL: {}", fault::text(&e)))
         })?;
         if config.get_ssl_mode() == SslMode::Require {
             return Err(Error::Refused(format!(
@@ -73,20 +70,12 @@ impl Connector {
         config.keepalives_retries(3);
         config.tcp_user_timeout(Duration::from_secs(30));
         let place = place(&config);
-        Ok(Self {
-            config,
-            url: shown,
-            place,
-            bell,
-        })
+        Ok(Self { config, url: shown, place, bell })
     }
 
     /// Connects with a driver of its own for the connection's messages.
     pub(super) async fn connect_raw(&self) -> Result<(Client, Messages), Error> {
-        self.config
-            .connect(NoTls)
-            .await
-            .map_err(|error| self.why(&error))
+        self.config.connect(NoTls).await.map_err(|error| self.why(&error))
     }
 
     fn why(&self, error: &tokio_postgres::Error) -> Error {
@@ -109,14 +98,10 @@ impl Connector {
 fn place(config: &Config) -> String {
     let ports = config.get_ports();
     let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
-    let hosts = config
-        .get_hosts()
-        .iter()
-        .enumerate()
-        .map(|(at, host)| match host {
-            Address::Tcp(name) => format!("{name}:{}", port(at)),
-            Address::Unix(path) => format!("{}:{}", path.display(), port(at)),
-        });
+    let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| match host {
+        Address::Tcp(name) => format!("{name}:{}", port(at)),
+        Address::Unix(path) => format!("{}:{}", path.display(), port(at)),
+    });
     hosts.collect::<Vec<_>>().join(", ")
 }
 
@@ -127,10 +112,7 @@ impl Connect for Connector {
         let (client, connection) = self.connect_raw().await?;
         // It ends with the client, or with the connection's own end, which the client then reports.
         tokio::spawn(connection);
-        client
-            .batch_execute(SETTINGS)
-            .await
-            .map_err(|error| self.why(&error))?;
+        client.batch_execute(SETTINGS).await.map_err(|error| self.why(&error))?;
         Ok(PgSession::new(client))
     }
 
@@ -149,11 +131,7 @@ pub(super) struct PgSession {
 
 impl PgSession {
     fn new(client: Client) -> Self {
-        Self {
-            client,
-            statements: Mutex::default(),
-            is_down: AtomicBool::new(false),
-        }
+        Self { client, statements: Mutex::default(), is_down: AtomicBool::new(false) }
     }
 
     fn sorted(&self, error: &tokio_postgres::Error) -> Error {
@@ -173,11 +151,7 @@ impl PgSession {
         if let Some(known) = self.known().get(&key) {
             return Ok(known.clone());
         }
-        let made = self
-            .client
-            .prepare(sql)
-            .await
-            .map_err(|e| self.sorted(&e))?;
+        let made = self.client.prepare(sql).await.map_err(|e| self.sorted(&e))?;
         let mut known = self.known();
         if known.len() >= STATEMENTS {
             known.clear();
@@ -187,50 +161,29 @@ impl PgSession {
     }
 
     async fn batch(&self, sql: &str) -> Result<(), Error> {
-        self.client
-            .batch_execute(sql)
-            .await
-            .map_err(|e| self.sorted(&e))
+        self.client.batch_execute(sql).await.map_err(|e| self.sorted(&e))
     }
 
     async fn number(&self, sql: &str) -> Result<i64, Error> {
-        let row = self
-            .client
-            .query_one(sql, &[])
-            .await
-            .map_err(|e| self.sorted(&e))?;
+        let row = self.client.query_one(sql, &[]).await.map_err(|e| self.sorted(&e))?;
         row.try_get(0).map_err(|e| self.sorted(&e))
     }
 
     /// The channel of this database's schema.
     pub(super) async fn channel(&self) -> Result<String, Error> {
         let sql = "SELECT current_database()::text || '.' || COALESCE(current_schema()::text, '')";
-        let row = self
-            .client
-            .query_one(sql, &[])
-            .await
-            .map_err(|e| self.sorted(&e))?;
+        let row = self.client.query_one(sql, &[]).await.map_err(|e| self.sorted(&e))?;
         let name: String = row.try_get(0).map_err(|e| self.sorted(&e))?;
         let digest = steadfast_core::json::fingerprint(&name);
-        let short: String = digest
-            .chars()
-            .filter(char::is_ascii_alphanumeric)
-            .take(32)
-            .collect();
+        let short: String = digest.chars().filter(char::is_ascii_alphanumeric).take(32).collect();
         Ok(format!("steadfast_{short}"))
     }
 
     /// Carries out an operation; several may be under way on one session.
     async fn applied(&self, op: &Op) -> Result<Applied, Error> {
-        let mut host = Host {
-            session: self,
-            wrote: false,
-        };
+        let mut host = Host { session: self, wrote: false };
         let reply = apply::apply(&mut host, op).await?;
-        Ok(Applied {
-            reply,
-            wrote: host.wrote,
-        })
+        Ok(Applied { reply, wrote: host.wrote })
     }
 }
 
@@ -267,8 +220,7 @@ impl Session for PgSession {
     }
 
     async fn clock(&mut self) -> Result<i64, Error> {
-        self.number("SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::int8")
-            .await
+        self.number("SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::int8").await
     }
 
     fn is_usable(&self) -> bool {
@@ -284,39 +236,22 @@ impl Session for PgSession {
 pub(super) async fn migrate(session: &PgSession) -> Result<(), Error> {
     session.batch("BEGIN; SET LOCAL lock_timeout = 0").await?;
     let migrated = migrate_inside(session).await;
-    session
-        .batch(if migrated.is_ok() {
-            "COMMIT"
-        } else {
-            "ROLLBACK"
-        })
-        .await?;
+    session.batch(if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
     migrated
 }
 
 async fn migrate_inside(session: &PgSession) -> Result<(), Error> {
+    session.batch(&format!("SELECT pg_advisory_xact_lock({LOCK})")).await?;
     session
-        .batch(&format!("SELECT pg_advisory_xact_lock({LOCK})"))
+        .batch(&format!("CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (version BIGINT NOT NULL)"))
         .await?;
-    session
-        .batch(&format!(
-            "CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (version BIGINT NOT NULL)"
-        ))
-        .await?;
-    let from = session
-        .number(&format!(
-            "SELECT COALESCE(MAX(version), 0) FROM {VERSION_TABLE}"
-        ))
-        .await?;
+    let from =
+        session.number(&format!("SELECT COALESCE(MAX(version), 0) FROM {VERSION_TABLE}")).await?;
     for ddl in migrate::statements(Dialect::Postgres, from)? {
         session.batch(&ddl.sql).await?;
     }
     if from < VERSION {
-        session
-            .batch(&format!(
-                "INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})"
-            ))
-            .await?;
+        session.batch(&format!("INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})")).await?;
     }
     Ok(())
 }
@@ -332,11 +267,7 @@ impl Tx for Host<'_> {
         self.wrote = true;
         let rendered = statement::render(Dialect::Postgres, name, "", params);
         let prepared = self.session.prepared(&rendered.sql).await?;
-        let done = self
-            .session
-            .client
-            .execute_raw(&prepared, &rendered.bind(params))
-            .await;
+        let done = self.session.client.execute_raw(&prepared, &rendered.bind(params)).await;
         done.map_err(|e| self.session.sorted(&e))
     }
 
@@ -349,24 +280,13 @@ impl Tx for Host<'_> {
         let rendered = statement::render(Dialect::Postgres, name, conditions, params);
         let prepared = self.session.prepared(&rendered.sql).await?;
         let values = rendered.bind(params);
-        let found = self
-            .session
-            .client
-            .query(&prepared, &borrowed(&values))
-            .await;
-        found
-            .map_err(|e| self.session.sorted(&e))?
-            .iter()
-            .map(row)
-            .collect()
+        let found = self.session.client.query(&prepared, &borrowed(&values)).await;
+        found.map_err(|e| self.session.sorted(&e))?.iter().map(row).collect()
     }
 }
 
 fn borrowed(values: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
-    values
-        .iter()
-        .map(|value| value as &(dyn ToSql + Sync))
-        .collect()
+    values.iter().map(|value| value as &(dyn ToSql + Sync)).collect()
 }
 
 /// The gate over somebody else's connection or transaction: nothing is prepared on it.
@@ -376,10 +296,7 @@ impl<C: GenericClient + Sync> Tx for Guest<'_, C> {
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
         let rendered = statement::render(Dialect::Postgres, name, "", params);
         let values = rendered.bind(params);
-        self.0
-            .execute_typed(&rendered.sql, &typed(&values))
-            .await
-            .map_err(sorted)
+        self.0.execute_typed(&rendered.sql, &typed(&values)).await.map_err(sorted)
     }
 
     async fn query_where(
@@ -397,11 +314,7 @@ impl<C: GenericClient + Sync> Tx for Guest<'_, C> {
 
 fn typed(values: &[Value]) -> Vec<(&(dyn ToSql + Sync), Type)> {
     fn with_type(value: &Value) -> (&(dyn ToSql + Sync), Type) {
-        let ty = if matches!(value, Value::Int(_)) {
-            Type::INT8
-        } else {
-            Type::TEXT
-        };
+        let ty = if matches!(value, Value::Int(_)) { Type::INT8 } else { Type::TEXT };
         (value, ty)
     }
     values.iter().map(with_type).collect()
@@ -417,20 +330,13 @@ fn row(row: &tokio_postgres::Row) -> Result<Row, Error> {
         let wrong = |e: tokio_postgres::Error| Error::Incompatible(fault::text(&e));
         match *column.type_() {
             Type::INT8 => row.try_get(at).map(Value::Int).map_err(wrong),
-            Type::INT4 => row
-                .try_get(at)
-                .map(|v: Option<i32>| Value::Int(v.map(i64::from)))
-                .map_err(wrong),
+            Type::INT4 => {
+                row.try_get(at).map(|v: Option<i32>| Value::Int(v.map(i64::from))).map_err(wrong)
+            }
             _ => row.try_get(at).map(Value::Text).map_err(wrong),
         }
     };
-    Ok(Row::new(
-        row.columns()
-            .iter()
-            .enumerate()
-            .map(value)
-            .collect::<Result<_, _>>()?,
-    ))
+    Ok(Row::new(row.columns().iter().enumerate().map(value).collect::<Result<_, _>>()?))
 }
 
 impl ToSql for Value {

@@ -17,12 +17,7 @@ pub(super) fn of_state(state: &str) -> Fault {
         // stalled.
         "25P03" => Fault::Down,
         // Connection exceptions, insufficient resources, operator intervention.
-        _ if ["08", "53", "57"]
-            .iter()
-            .any(|class| state.starts_with(class)) =>
-        {
-            Fault::Down
-        }
+        _ if ["08", "53", "57"].iter().any(|class| state.starts_with(class)) => Fault::Down,
         _ => Fault::Final,
     }
 }
@@ -45,10 +40,7 @@ fn is_io(source: &(dyn std::error::Error + 'static)) -> bool {
 pub(super) fn text(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), error.source()) {
         (Some(db), _) => {
-            let detail = db
-                .detail()
-                .map(|detail| format!(": {detail}"))
-                .unwrap_or_default();
+            let detail = db.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
             format!("{}{detail} (SQLSTATE {})", db.message(), db.code().code())
         }
         (None, Some(source)) => format!("{error}: {source}"),
@@ -81,9 +73,9 @@ mod tests {
     /// R83
     #[test]
     fn r083_connection_resource_and_operator_classes_are_retryable() {
-        for state in [
-            "08000", "08003", "08006", "53100", "53200", "53300", "57014", "57P01", "57P03",
-        ] {
+        for state in
+            ["08000", "08003", "08006", "53100", "53200", "53300", "57014", "57P01", "57P03"]
+        {
             assert_eq!(of_state(state), Fault::Down, "{state}");
         }
         assert_eq!(of_state("25006"), Fault::Down);
@@ -100,9 +92,9 @@ mod tests {
     /// R83
     #[test]
     fn r083_everything_else_is_final() {
-        for state in [
-            "23505", "23503", "23514", "22021", "25P02", "28P01", "3D000", "42P01", "XX000",
-        ] {
+        for state in
+            ["23505", "23503", "23514", "22021", "25P02", "28P01", "3D000", "42P01", "XX000"]
+        {
             assert_eq!(of_state(state), Fault::Final, "{state}");
         }
     }

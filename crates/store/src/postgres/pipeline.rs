@@ -42,9 +42,7 @@ pub(super) fn flights<'a>(ops: &'a [&'a Op]) -> Vec<&'a [&'a Op]> {
 /// The only run that an operation concerns, if it concerns one.
 fn run(op: &Op) -> Option<(&str, &str)> {
     let own = |entries: &[Entry]| {
-        !entries
-            .iter()
-            .any(|entry| matches!(entry.with, Some(With::Send(_) | With::Spawn(_))))
+        !entries.iter().any(|entry| matches!(entry.with, Some(With::Send(_) | With::Spawn(_))))
     };
     let lease = match op {
         Op::Start(op) if op.dedupe_id.is_empty() => return Some((&op.workspace, &op.run_id)),
@@ -66,23 +64,14 @@ mod tests {
     use crate::op::{Lease, ListQueues, Release};
 
     fn release(run_id: &str) -> Op {
-        let lease = Lease {
-            workspace: "w".into(),
-            run_id: run_id.into(),
-            worker: "me".into(),
-            epoch: 1,
-        };
-        Op::Release(Release {
-            lease,
-            now: Timestamp::default(),
-        })
+        let lease =
+            Lease { workspace: "w".into(), run_id: run_id.into(), worker: "me".into(), epoch: 1 };
+        Op::Release(Release { lease, now: Timestamp::default() })
     }
 
     #[test]
     fn a_run_is_once_in_a_flight_and_others_fly_alone() {
-        let other = Op::ListQueues(ListQueues {
-            workspace: "w".into(),
-        });
+        let other = Op::ListQueues(ListQueues { workspace: "w".into() });
         let (a, b, c) = (release("a"), release("b"), release("c"));
         let ops = [&a, &b, &a, &c, &other, &other, &b];
         let lengths: Vec<usize> = flights(&ops).iter().map(|flight| flight.len()).collect();

@@ -62,9 +62,7 @@ impl Perform<PgSession> for Work {
         let reply = apply::apply(&mut Guest(&tx), &work::settled(records, &outcome)).await?;
         let written = work::written(reply);
         if written == Written::Done {
-            tx.commit()
-                .await
-                .map_err(|error| work::in_commit(sorted(error)))?;
+            tx.commit().await.map_err(|error| work::in_commit(sorted(error)))?;
         } else {
             tx.rollback().await.map_err(sorted)?;
         }

@@ -96,7 +96,8 @@ WHERE workspace = :workspace AND run_id = :run_id AND status = 'PENDING' AND epo
     AND worker = :worker;
 
 -- name: run_renew
-UPDATE run SET input = :input, generation = generation + 1, started_at = :now, updated_at = :now
+UPDATE run SET input = :input, generation = generation + 1, epoch = epoch + 1, started_at = :now,
+    updated_at = :now
 WHERE workspace = :workspace AND run_id = :run_id AND status = 'PENDING' AND epoch = :epoch
     AND worker = :worker AND generation = :generation;
 

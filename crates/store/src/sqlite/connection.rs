@@ -14,19 +14,13 @@ use crate::migrate::{self, VERSION, VERSION_TABLE};
 use crate::statement;
 
 pub(super) fn open_file(path: &Path) -> Result<Connection, Error> {
-    Connection::open(path).map_err(|e| {
-        Error::Refused(format!(
-            "cannot open the SQLite file {}: {e}",
-            path.display()
-        ))
-    })
+    Connection::open(path)
+        .map_err(|e| Error::Refused(format!("cannot open the SQLite file {}: {e}", path.display())))
 }
 
 /// The settings that the promises rest on.
 pub(super) fn prepare(connection: Connection) -> Result<Connection, Error> {
-    connection
-        .busy_timeout(std::time::Duration::from_secs(5))
-        .map_err(sorted)?;
+    connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(sorted)?;
     connection
         .execute_batch(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
@@ -39,11 +33,8 @@ pub(super) fn prepare(connection: Connection) -> Result<Connection, Error> {
 
 /// Whether the schema is there and of this program's version.
 fn is_current(connection: &Connection) -> Result<bool, Error> {
-    let number = |sql: &str| {
-        connection
-            .query_row(sql, [], |row| row.get::<_, i64>(0))
-            .map_err(sorted)
-    };
+    let number =
+        |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(sorted);
     let there = format!("SELECT COUNT(*) FROM sqlite_master WHERE name = '{VERSION_TABLE}'");
     let version = format!("SELECT COALESCE(MAX(version), 0) FROM {VERSION_TABLE}");
     Ok(number(&there)? == 1 && number(&version)? == VERSION)
@@ -62,16 +53,12 @@ pub(super) fn migrate(connection: Connection) -> Result<Connection, Error> {
             "CREATE TABLE IF NOT EXISTS {VERSION_TABLE} (version INTEGER NOT NULL) STRICT"
         ))?;
         let query = format!("SELECT COALESCE(MAX(version), 0) FROM {VERSION_TABLE}");
-        let from: i64 = connection
-            .query_row(&query, [], |row| row.get(0))
-            .map_err(sorted)?;
+        let from: i64 = connection.query_row(&query, [], |row| row.get(0)).map_err(sorted)?;
         for ddl in migrate::statements(Dialect::Sqlite, from)? {
             run(&ddl.sql)?;
         }
         if from < VERSION {
-            run(&format!(
-                "INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})"
-            ))?;
+            run(&format!("INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})"))?;
         }
         Ok(())
     })();
@@ -105,10 +92,7 @@ pub(super) fn sorted(error: rusqlite::Error) -> Error {
 /// The value of a future that never waits: over this gate every statement is done when it returns.
 pub(super) fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
-    match future
-        .as_mut()
-        .poll(&mut Context::from_waker(Waker::noop()))
-    {
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
         Poll::Pending => unreachable!("invariant: SQLite statements complete at once"),
     }
@@ -140,14 +124,9 @@ impl<C: std::borrow::Borrow<Connection>> SqliteTx<C> {
 impl<C: std::borrow::Borrow<Connection>> Tx for SqliteTx<C> {
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
         let rendered = statement::render(Dialect::Sqlite, name, "", params);
-        let mut statement = self
-            .connection()
-            .prepare_cached(&rendered.sql)
-            .map_err(sorted)?;
+        let mut statement = self.connection().prepare_cached(&rendered.sql).map_err(sorted)?;
         let values = rendered.bind(params);
-        let changed = statement
-            .execute(rusqlite::params_from_iter(&values))
-            .map_err(sorted)?;
+        let changed = statement.execute(rusqlite::params_from_iter(&values)).map_err(sorted)?;
         Ok(changed as u64)
     }
 
@@ -158,15 +137,10 @@ impl<C: std::borrow::Borrow<Connection>> Tx for SqliteTx<C> {
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
         let rendered = statement::render(Dialect::Sqlite, name, conditions, params);
-        let mut statement = self
-            .connection()
-            .prepare_cached(&rendered.sql)
-            .map_err(sorted)?;
+        let mut statement = self.connection().prepare_cached(&rendered.sql).map_err(sorted)?;
         let columns = statement.column_count();
         let values = rendered.bind(params);
-        let mut rows = statement
-            .query(rusqlite::params_from_iter(&values))
-            .map_err(sorted)?;
+        let mut rows = statement.query(rusqlite::params_from_iter(&values)).map_err(sorted)?;
         let mut found = Vec::new();
         while let Some(row) = rows.next().map_err(sorted)? {
             let mut read = Vec::with_capacity(columns);

@@ -49,8 +49,6 @@ impl Work {
 /// snapshot write once another connection has.
 pub fn start_in(connection: &Connection, start: &Start) -> Result<Started, Error> {
     // Takes the write lock, waiting for it, before the first read fixes a snapshot.
-    connection
-        .execute("DELETE FROM dedupe WHERE 0", [])
-        .map_err(sorted)?;
+    connection.execute("DELETE FROM dedupe WHERE 0", []).map_err(sorted)?;
     now(apply::start(&mut SqliteTx::new(connection), start))
 }

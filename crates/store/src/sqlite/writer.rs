@@ -19,10 +19,7 @@ use crate::op::{Op, Record, Reply, Written};
 const WAITING: usize = 8192;
 
 /// Something to do in the next commit.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "nearly every task is the large one"
-)]
+#[allow(clippy::large_enum_variant, reason = "nearly every task is the large one")]
 pub(super) enum Task {
     Job(Job),
     Transact(Box<Transact>),
@@ -38,10 +35,7 @@ pub(super) struct Transact {
 /// An answer that waits for the commit.
 enum Answer {
     Job(oneshot::Sender<Result<Reply, Error>>, Result<Reply, Error>),
-    Transact(
-        oneshot::Sender<Result<(Written, Outcome), Error>>,
-        Result<(Written, Outcome), Error>,
-    ),
+    Transact(oneshot::Sender<Result<(Written, Outcome), Error>>, Result<(Written, Outcome), Error>),
 }
 
 impl Answer {
@@ -82,11 +76,7 @@ fn commit(tx: &mut SqliteTx<Connection>, first: Task, waiting: &mut mpsc::Receiv
     let mut next = Some(first);
     while let Some(task) = next {
         answers.push(perform(task, |op| alone(tx, op)));
-        next = if answers.len() < limits::COMMIT_BATCH {
-            waiting.try_recv().ok()
-        } else {
-            None
-        };
+        next = if answers.len() < limits::COMMIT_BATCH { waiting.try_recv().ok() } else { None };
     }
     let committed = tx.batch("COMMIT");
     if committed.is_err() {
@@ -133,9 +123,9 @@ fn alone(tx: &mut SqliteTx<Connection>, want: &Want<'_>) -> Result<Got, Error> {
     tx.batch("SAVEPOINT one")?;
     let got = match want {
         Want::Op(op) => now(apply::apply(tx, op)).map(Got::Reply),
-        Want::Work(records, work) => work
-            .perform(tx, records)
-            .map(|(written, outcome)| Got::Worked(written, outcome)),
+        Want::Work(records, work) => {
+            work.perform(tx, records).map(|(written, outcome)| Got::Worked(written, outcome))
+        }
     };
     let keep = match &got {
         Ok(Got::Reply(reply)) => !apply::takes_back(reply),

@@ -33,27 +33,16 @@ pub(crate) async fn with(kind: Kind, test: impl AsyncFnOnce(&Database)) {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = format!("steadfast_{}_{number}", std::process::id());
     let database = Database { kind, admin, name };
-    database
-        .admin(&format!("CREATE DATABASE {}", database.name))
-        .await;
+    database.admin(&format!("CREATE DATABASE {}", database.name)).await;
     test(&database).await;
-    let force = if kind == Kind::Postgres {
-        " WITH (FORCE)"
-    } else {
-        ""
-    };
-    database
-        .admin(&format!("DROP DATABASE {}{force}", database.name))
-        .await;
+    let force = if kind == Kind::Postgres { " WITH (FORCE)" } else { "" };
+    database.admin(&format!("DROP DATABASE {}{force}", database.name)).await;
 }
 
 impl Database {
     pub(crate) fn url(&self) -> String {
         let (server, rest) = self.admin.rsplit_once('/').unwrap();
-        let options = rest
-            .split_once('?')
-            .map(|(_, o)| format!("?{o}"))
-            .unwrap_or_default();
+        let options = rest.split_once('?').map(|(_, o)| format!("?{o}")).unwrap_or_default();
         format!("{server}/{}{options}", self.name)
     }
 
@@ -72,13 +61,7 @@ impl Database {
 
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         match self.kind {
-            Kind::Postgres => self
-                .postgres()
-                .await
-                .query_one(sql, &[])
-                .await
-                .unwrap()
-                .get(0),
+            Kind::Postgres => self.postgres().await.query_one(sql, &[]).await.unwrap().get(0),
             Kind::Mysql => self.mysql().await.query_first(sql).await.unwrap().unwrap(),
         }
     }
@@ -125,9 +108,7 @@ async fn execute(kind: Kind, url: &str, sql: &str) {
 }
 
 async fn postgres(url: &str) -> tokio_postgres::Client {
-    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
-        .await
-        .unwrap();
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
     client
 }

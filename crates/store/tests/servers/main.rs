@@ -105,58 +105,28 @@ fn dequeue(limit: usize) -> Dequeue {
 }
 
 fn lease(run_id: &str) -> Lease {
-    Lease {
-        workspace: WS.into(),
-        run_id: run_id.into(),
-        worker: "me#1".into(),
-        epoch: 1,
-    }
+    Lease { workspace: WS.into(), run_id: run_id.into(), worker: "me#1".into(), epoch: 1 }
 }
 
 fn step(id: u64, value: &str) -> Entry {
     let record = StepRecord::done(id, id, "step", Verb::Step, Ok(value.to_owned()));
-    Entry {
-        record,
-        replaces: false,
-        with: None,
-    }
+    Entry { record, replaces: false, with: None }
 }
 
 fn record(run_id: &str, entries: Vec<Entry>) -> Record {
-    Record {
-        lease: lease(run_id),
-        entries,
-        now: at(200),
-    }
+    Record { lease: lease(run_id), entries, now: at(200) }
 }
 
 fn finish(run_id: &str) -> Finish {
-    Finish {
-        lease: lease(run_id),
-        entries: Vec::new(),
-        outcome: Ok("1".into()),
-        now: at(300),
-    }
+    Finish { lease: lease(run_id), entries: Vec::new(), outcome: Ok("1".into()), now: at(300) }
 }
 
 async fn run(store: &OpenStore, run_id: &str) -> Option<Box<RunRow>> {
-    store
-        .ask(GetRun {
-            workspace: WS.into(),
-            run_id: run_id.into(),
-        })
-        .await
-        .unwrap()
-        .0
+    store.ask(GetRun { workspace: WS.into(), run_id: run_id.into() }).await.unwrap().0
 }
 
 async fn steps(store: &OpenStore, run_id: &str) -> Vec<StepRecord> {
-    let list = ListSteps {
-        workspace: WS.into(),
-        run_id: run_id.into(),
-        from: 0,
-        limit: 1000,
-    };
+    let list = ListSteps { workspace: WS.into(), run_id: run_id.into(), from: 0, limit: 1000 };
     store.ask(list).await.unwrap().0
 }
 
@@ -182,17 +152,9 @@ async fn a_store_opens_again_and_keeps_what_it_has(database: &Database) {
 async fn four_processes_migrate_at_once(database: &Database) {
     let stores = join_all((0..4).map(|_| database.open())).await;
     for (number, store) in stores.iter().enumerate() {
-        store
-            .ask(start(&format!("r{number}"), false))
-            .await
-            .unwrap();
+        store.ask(start(&format!("r{number}"), false)).await.unwrap();
     }
-    assert_eq!(
-        database
-            .number("SELECT COUNT(*) FROM steadfast_schema")
-            .await,
-        1
-    );
+    assert_eq!(database.number("SELECT COUNT(*) FROM steadfast_schema").await, 1);
     assert_eq!(database.number("SELECT COUNT(*) FROM run").await, 4);
 }
 
@@ -206,57 +168,33 @@ async fn an_interrupted_migration_is_taken_up(database: &Database) {
     }
     let store = database.open().await;
     store.ask(start("a", false)).await.unwrap();
-    assert_eq!(
-        database
-            .number("SELECT MAX(version) FROM steadfast_schema")
-            .await,
-        1
-    );
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 1);
 }
 
 async fn a_newer_schema_is_refused(database: &Database) {
     drop(database.open().await);
-    database
-        .execute("INSERT INTO steadfast_schema (version) VALUES (99)")
-        .await;
-    let Err(refused) = open(&database.url()).await else {
-        panic!("opened")
-    };
-    assert!(
-        matches!(&refused, Error::Incompatible(text) if text.contains("99")),
-        "{refused}"
-    );
+    database.execute("INSERT INTO steadfast_schema (version) VALUES (99)").await;
+    let Err(refused) = open(&database.url()).await else { panic!("opened") };
+    assert!(matches!(&refused, Error::Incompatible(text) if text.contains("99")), "{refused}");
 }
 
 async fn a_wrong_password_or_database_is_refused_at_once(database: &Database) {
     let began = Instant::now();
-    let Err(refused) = open(&format!("{}_not", database.url())).await else {
-        panic!("opened")
-    };
+    let Err(refused) = open(&format!("{}_not", database.url())).await else { panic!("opened") };
     assert!(matches!(&refused, Error::Refused(_)), "{refused}");
     assert!(began.elapsed() < Duration::from_secs(3));
     if database.kind == Kind::Mysql {
         // The test's Postgres asks for no password.
-        let (user, rest) = database
-            .url()
-            .split_once('@')
-            .map(|(u, r)| (u.to_owned(), r.to_owned()))
-            .unwrap();
+        let (user, rest) =
+            database.url().split_once('@').map(|(u, r)| (u.to_owned(), r.to_owned())).unwrap();
         let wrong = format!("{}:s3cret@{rest}", user.rsplit_once(':').unwrap().0);
-        let Err(refused) = open(&wrong).await else {
-            panic!("opened")
-        };
-        assert!(
-            matches!(&refused, Error::Refused(text) if text.contains("login")),
-            "{refused}"
-        );
+        let Err(refused) = open(&wrong).await else { panic!("opened") };
+        assert!(matches!(&refused, Error::Refused(text) if text.contains("login")), "{refused}");
         assert!(!refused.to_string().contains("s3cret"), "{refused}");
     }
     let scheme = database.url().split(':').next().unwrap().to_owned();
     let nowhere = format!("{scheme}://me:s3cret@127.0.0.1:1/db");
-    let Err(error) = open(&nowhere).await else {
-        panic!("opened")
-    };
+    let Err(error) = open(&nowhere).await else { panic!("opened") };
     assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
     assert!(!error.to_string().contains("s3cret"), "{error}");
     assert!(began.elapsed() > Duration::from_secs(4));
@@ -264,22 +202,13 @@ async fn a_wrong_password_or_database_is_refused_at_once(database: &Database) {
 
 async fn a_run_goes_from_start_to_finish(database: &Database) {
     let store = database.open().await;
-    assert_eq!(
-        store.ask(start("a", false)).await.unwrap(),
-        Started::New(None)
-    );
+    assert_eq!(store.ask(start("a", false)).await.unwrap(), Started::New(None));
     let got = store.ask(dequeue(5)).await.unwrap();
     assert_eq!(got.runs.len(), 1);
     assert_eq!((got.runs[0].epoch, got.runs[0].attempts), (1, 1));
-    let written = store
-        .ask(record("a", vec![step(0, "1"), step(1, "\"two\"")]))
-        .await
-        .unwrap();
+    let written = store.ask(record("a", vec![step(0, "1"), step(1, "\"two\"")])).await.unwrap();
     assert_eq!(written, Written::Done);
-    let again = store
-        .ask(record("a", vec![step(1, "\"two\"")]))
-        .await
-        .unwrap();
+    let again = store.ask(record("a", vec![step(1, "\"two\"")])).await.unwrap();
     assert_eq!(again, Written::Done);
     let beat = Heartbeat {
         workspace: WS.into(),
@@ -294,10 +223,7 @@ async fn a_run_goes_from_start_to_finish(database: &Database) {
     assert_eq!(store.ask(finish("a")).await.unwrap(), Written::Done);
     assert_eq!(steps(&store, "a").await.len(), 2);
     let over = run(&store, "a").await.unwrap();
-    assert_eq!(
-        (over.status, over.output.as_deref()),
-        (RunStatus::Success, Some("1"))
-    );
+    assert_eq!((over.status, over.output.as_deref()), (RunStatus::Success, Some("1")));
     let late = store.ask(record("a", vec![step(2, "3")])).await.unwrap();
     assert_eq!(late, Written::Fenced);
 }
@@ -307,19 +233,13 @@ async fn r083_a_failing_operation_leaves_its_batch_alone(database: &Database) {
     for run_id in ["good", "twice"] {
         claimed(&store, run_id).await;
     }
-    store
-        .ask(record("twice", vec![step(0, "1")]))
-        .await
-        .unwrap();
+    store.ask(record("twice", vec![step(0, "1")])).await.unwrap();
     // Many at once, so that they share commits: good records, records under a void lease, records
     // that would change a done step, and spawns that are refused after something was written.
     let mut other = step(0, "2");
     other.record.name = "another".into();
     let mut spawn = step(500, "1");
-    spawn.with = Some(With::Spawn(Box::new(Start {
-        queue: "none".into(),
-        ..start("c", false)
-    })));
+    spawn.with = Some(With::Spawn(Box::new(Start { queue: "none".into(), ..start("c", false) })));
     let mut void = record("good", vec![step(900, "1")]);
     void.lease.epoch = 9;
     let asks = (0..100u64).map(|id| {
@@ -345,10 +265,7 @@ async fn r083_cut_connections_lose_and_double_nothing(database: &Database) {
     const RUNS: usize = 24;
     const STEPS: u64 = 60;
     let store = database.open().await;
-    let (over, cuts) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicUsize::new(0)),
-    );
+    let (over, cuts) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let one = |number: usize| {
         let store = store.clone();
         async move {
@@ -357,20 +274,9 @@ async fn r083_cut_connections_lose_and_double_nothing(database: &Database) {
             for id in 0..STEPS {
                 let mut entry = step(id, "1");
                 let item = Some(id.to_string());
-                entry.with = Some(With::Append {
-                    stream: "s".into(),
-                    item,
-                });
-                let write = Record {
-                    lease: lease.clone(),
-                    entries: vec![entry],
-                    now: at(5),
-                };
-                assert_eq!(
-                    store.ask(write).await.unwrap(),
-                    Written::Done,
-                    "{run_id} {id}"
-                );
+                entry.with = Some(With::Append { stream: "s".into(), item });
+                let write = Record { lease: lease.clone(), entries: vec![entry], now: at(5) };
+                assert_eq!(store.ask(write).await.unwrap(), Written::Done, "{run_id} {id}");
             }
             assert_eq!(store.ask(finish(&run_id)).await.unwrap(), Written::Done);
         }
@@ -392,18 +298,10 @@ async fn r083_cut_connections_lose_and_double_nothing(database: &Database) {
     assert!(cuts.load(Ordering::Relaxed) > 0);
     for number in 0..RUNS {
         let run_id = format!("run{number}");
-        assert_eq!(
-            run(&store, &run_id).await.unwrap().status,
-            RunStatus::Success
-        );
+        assert_eq!(run(&store, &run_id).await.unwrap().status, RunStatus::Success);
         assert_eq!(steps(&store, &run_id).await.len() as u64, STEPS);
-        let read = ReadStream {
-            workspace: WS.into(),
-            run_id,
-            stream: "s".into(),
-            from: 0,
-            limit: 1000,
-        };
+        let read =
+            ReadStream { workspace: WS.into(), run_id, stream: "s".into(), from: 0, limit: 1000 };
         let items = store.ask(read).await.unwrap().items;
         let wanted: Vec<String> = (0..STEPS).map(|id| id.to_string()).collect();
         assert_eq!(items, wanted);
@@ -428,11 +326,8 @@ async fn r083_runs_that_cross_get_by(database: &Database) {
                 let parent = format!("p{}", (number + 3) % PARENTS);
                 let claim = Some(("me#1".to_owned(), at(1_000_000)));
                 let mut spawn = step(round, "1");
-                spawn.with = Some(With::Spawn(Box::new(Start {
-                    parent,
-                    claim,
-                    ..start(&child, false)
-                })));
+                spawn.with =
+                    Some(With::Spawn(Box::new(Start { parent, claim, ..start(&child, false) })));
                 let signal = Signal {
                     workspace: WS.into(),
                     run_id: format!("p{}", (number + 5) % PARENTS),
@@ -449,10 +344,7 @@ async fn r083_runs_that_cross_get_by(database: &Database) {
                     lease_until: at(2_000_000),
                     now: at(6),
                 };
-                assert_eq!(
-                    store.ask(record(&run_id, vec![spawn])).await.unwrap(),
-                    Written::Done
-                );
+                assert_eq!(store.ask(record(&run_id, vec![spawn])).await.unwrap(), Written::Done);
                 let all = futures::join!(
                     store.ask(finish(&child)),
                     store.ask(signal),
@@ -482,10 +374,7 @@ async fn r095_locked_rows_are_skipped_not_waited_for(database: &Database) {
     let store = database.open().await;
     for number in 0..4 {
         store
-            .ask(Start {
-                ready_at: at(number),
-                ..start(&format!("r{number}"), false)
-            })
+            .ask(Start { ready_at: at(number), ..start(&format!("r{number}"), false) })
             .await
             .unwrap();
     }
@@ -494,17 +383,12 @@ async fn r095_locked_rows_are_skipped_not_waited_for(database: &Database) {
     match database.kind {
         Kind::Postgres => {
             let client = database.postgres().await;
-            client
-                .batch_execute(&format!("BEGIN; {lock}"))
-                .await
-                .unwrap();
+            client.batch_execute(&format!("BEGIN; {lock}")).await.unwrap();
             pg = Some(client);
         }
         Kind::Mysql => {
             let mut conn = database.mysql().await;
-            conn.query_drop("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-                .await
-                .unwrap();
+            conn.query_drop("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").await.unwrap();
             conn.query_drop("BEGIN").await.unwrap();
             conn.query_drop(lock).await.unwrap();
             my = Some(conn);
@@ -514,13 +398,8 @@ async fn r095_locked_rows_are_skipped_not_waited_for(database: &Database) {
     let (one, two) = (database.open().await, database.open().await);
     let (one, two) = futures::join!(one.ask(dequeue(2)), two.ask(dequeue(2)));
     assert!(began.elapsed() < Duration::from_secs(5));
-    let mut ids: Vec<String> = one
-        .unwrap()
-        .runs
-        .into_iter()
-        .chain(two.unwrap().runs)
-        .map(|run| run.run_id)
-        .collect();
+    let mut ids: Vec<String> =
+        one.unwrap().runs.into_iter().chain(two.unwrap().runs).map(|run| run.run_id).collect();
     ids.sort();
     assert_eq!(ids, ["r1", "r2", "r3"]);
     drop((pg, my));
@@ -541,10 +420,7 @@ async fn r096_a_change_elsewhere_is_heard_or_polled(database: &Database) {
             let mut heard = false;
             for attempt in 0..100 {
                 let changed = here.changed();
-                there
-                    .ask(start(&format!("h{number}-{attempt}"), false))
-                    .await
-                    .unwrap();
+                there.ask(start(&format!("h{number}-{attempt}"), false)).await.unwrap();
                 let wait = Duration::from_millis(200);
                 if tokio::time::timeout(wait, changed).await.is_ok() {
                     heard = true;
@@ -591,18 +467,12 @@ fn insert(kind: Kind, number: i64, succeeds: bool) -> Box<dyn std::any::Any + Se
 
 async fn transact_commits_the_work_and_its_record_or_neither(database: &Database) {
     let store = database.open().await;
-    database
-        .execute("CREATE TABLE mine (n BIGINT NOT NULL)")
-        .await;
+    database.execute("CREATE TABLE mine (n BIGINT NOT NULL)").await;
     claimed(&store, "a").await;
     let kind = database.kind;
-    let good = store
-        .transact(record("a", vec![step(0, "null")]), insert(kind, 1, true))
-        .await;
+    let good = store.transact(record("a", vec![step(0, "null")]), insert(kind, 1, true)).await;
     assert_eq!(good.unwrap(), (Written::Done, Ok("1".to_owned())));
-    let bad = store
-        .transact(record("a", vec![step(1, "null")]), insert(kind, 2, false))
-        .await;
+    let bad = store.transact(record("a", vec![step(1, "null")]), insert(kind, 2, false)).await;
     assert_eq!(bad.unwrap(), (Written::Done, Err(Failure::app("no"))));
     let mut void = record("a", vec![step(2, "null")]);
     void.lease.epoch = 2;
@@ -612,34 +482,24 @@ async fn transact_commits_the_work_and_its_record_or_neither(database: &Database
     let steps = steps(&store, "a").await;
     assert_eq!(steps.len(), 2);
     assert_eq!(steps[1].outcome, Err(Failure::app("no")));
-    let foreign = store
-        .transact(record("a", vec![step(3, "null")]), Box::new(()))
-        .await;
+    let foreign = store.transact(record("a", vec![step(3, "null")]), Box::new(())).await;
     assert!(matches!(foreign, Err(Error::Refused(_))));
 }
 
 async fn a_repeated_transact_does_not_work_twice(database: &Database) {
     let store = database.open().await;
-    database
-        .execute("CREATE TABLE mine (n BIGINT NOT NULL)")
-        .await;
+    database.execute("CREATE TABLE mine (n BIGINT NOT NULL)").await;
     claimed(&store, "a").await;
     let over = AtomicBool::new(false);
     let work = async {
         for id in 0..40u64 {
             let number = i64::try_from(id).unwrap();
             let work = insert(database.kind, number, true);
-            let done = store
-                .transact(record("a", vec![step(id, "null")]), work)
-                .await
-                .unwrap();
+            let done = store.transact(record("a", vec![step(id, "null")]), work).await.unwrap();
             assert_eq!(done, (Written::Done, Ok(id.to_string())));
             // Once more, as after a commit whose answer was lost.
             let work = insert(database.kind, number, true);
-            let done = store
-                .transact(record("a", vec![step(id, "null")]), work)
-                .await
-                .unwrap();
+            let done = store.transact(record("a", vec![step(id, "null")]), work).await.unwrap();
             assert_eq!(done, (Written::Done, Ok(id.to_string())));
         }
         over.store(true, Ordering::Relaxed);
@@ -652,20 +512,13 @@ async fn a_repeated_transact_does_not_work_twice(database: &Database) {
     };
     futures::join!(work, cut);
     assert_eq!(database.number("SELECT COUNT(*) FROM mine").await, 40);
-    assert_eq!(
-        database.number("SELECT COUNT(DISTINCT n) FROM mine").await,
-        40
-    );
+    assert_eq!(database.number("SELECT COUNT(DISTINCT n) FROM mine").await, 40);
 }
 
 async fn work_that_met_a_deadlock_is_run_again(database: &Database) {
     let store = database.open().await;
-    database
-        .execute("CREATE TABLE mine (n BIGINT PRIMARY KEY, v BIGINT NOT NULL)")
-        .await;
-    database
-        .execute("INSERT INTO mine (n, v) VALUES (1, 0), (2, 0)")
-        .await;
+    database.execute("CREATE TABLE mine (n BIGINT PRIMARY KEY, v BIGINT NOT NULL)").await;
+    database.execute("INSERT INTO mine (n, v) VALUES (1, 0), (2, 0)").await;
     let update = |order: [i64; 2]| -> Box<dyn std::any::Any + Send + Sync> {
         let sql = order.map(|n| format!("UPDATE mine SET v = v + 1 WHERE n = {n}"));
         let pause = Duration::from_millis(30);
@@ -724,9 +577,7 @@ async fn start_in_joins_the_callers_transaction(database: &Database) {
             assert_eq!(new, Started::New(None));
             tx.rollback().await.unwrap();
             let mut tx = conn.start_transaction(opts()).await.unwrap();
-            mysql::start_in(&mut tx, &start("yes", false))
-                .await
-                .unwrap();
+            mysql::start_in(&mut tx, &start("yes", false)).await.unwrap();
             tx.commit().await.unwrap();
         }
     }
@@ -739,28 +590,14 @@ async fn texts_survive_as_they_are(database: &Database) {
     let input = "{\"b\":1.10,\"a\":\"ä😀\\u0000 \\\\ '\"}";
     // Keys differ by case and by a trailing space, and are not folded together.
     for (number, id) in ["Key", "key", "key ", "ключ%_\\"].iter().enumerate() {
-        let new = Start {
-            input: input.into(),
-            seed: -1,
-            ..start(id, false)
-        };
-        assert_eq!(
-            store.ask(new).await.unwrap(),
-            Started::New(None),
-            "{number}"
-        );
+        let new = Start { input: input.into(), seed: -1, ..start(id, false) };
+        assert_eq!(store.ask(new).await.unwrap(), Started::New(None), "{number}");
         assert_eq!(run(&store, id).await.unwrap().input, input);
     }
     // A worker's name is no pattern: only its own incarnations are taken over.
     for (run_id, worker) in [("x", "a_b\\%#1"), ("y", "aXb\\c#1")] {
         let claim = Some((worker.to_owned(), at(1_000_000)));
-        store
-            .ask(Start {
-                claim,
-                ..start(run_id, false)
-            })
-            .await
-            .unwrap();
+        store.ask(Start { claim, ..start(run_id, false) }).await.unwrap();
     }
     let over = TakeOver {
         workspace: WS.into(),
@@ -770,10 +607,7 @@ async fn texts_survive_as_they_are(database: &Database) {
     };
     assert_eq!(store.ask(over).await.unwrap(), TakenOver(1));
     assert_eq!(run(&store, "x").await.unwrap().wake_at, at(50));
-    let long = Start {
-        run_id: "k".repeat(4000),
-        ..start("", false)
-    };
+    let long = Start { run_id: "k".repeat(4000), ..start("", false) };
     if database.kind == Kind::Mysql {
         assert!(matches!(store.ask(long).await, Err(Error::Refused(_))));
     }
@@ -784,35 +618,15 @@ async fn a_settled_record_that_changes_nothing_keeps_its_companions(database: &D
     claimed(&store, "a").await;
     let mut entry = step(0, "null");
     entry.record.state = steadfast_core::driver::RecordState::Executing;
-    assert_eq!(
-        store.ask(record("a", vec![entry.clone()])).await.unwrap(),
-        Written::Done
-    );
+    assert_eq!(store.ask(record("a", vec![entry.clone()])).await.unwrap(), Written::Done);
     entry.replaces = true;
-    entry.with = Some(With::Publish {
-        key: "k".into(),
-        value: "1".into(),
-    });
-    assert_eq!(
-        store.ask(record("a", vec![entry])).await.unwrap(),
-        Written::Done
-    );
-    let value = GetValue {
-        workspace: WS.into(),
-        run_id: "a".into(),
-        key: "k".into(),
-    };
-    assert_eq!(
-        store.ask(value).await.unwrap(),
-        FoundValue(Some("1".into()))
-    );
+    entry.with = Some(With::Publish { key: "k".into(), value: "1".into() });
+    assert_eq!(store.ask(record("a", vec![entry])).await.unwrap(), Written::Done);
+    let value = GetValue { workspace: WS.into(), run_id: "a".into(), key: "k".into() };
+    assert_eq!(store.ask(value).await.unwrap(), FoundValue(Some("1".into())));
 }
 
 async fn the_clock_of_the_server_is_known(database: &Database) {
     let store = database.open().await;
-    assert!(
-        store.clock_offset_us().abs() < 5_000_000,
-        "{}",
-        store.clock_offset_us()
-    );
+    assert!(store.clock_offset_us().abs() < 5_000_000, "{}", store.clock_offset_us());
 }

@@ -22,12 +22,10 @@ fn body(
     step: &'static str,
 ) -> Result<impl Fn() -> futures::future::BoxFuture<'static, Result<String, String>> + use<>> {
     let (ledger, run): (Arc<LedgerClient>, Arc<str>) = (cx.state()?, cx.run_id().into());
-    Ok(
-        move || -> futures::future::BoxFuture<'static, Result<String, String>> {
-            let (ledger, run) = (ledger.clone(), run.clone());
-            Box::pin(async move { ledger.call(&run, step, "").await })
-        },
-    )
+    Ok(move || -> futures::future::BoxFuture<'static, Result<String, String>> {
+        let (ledger, run) = (ledger.clone(), run.clone());
+        Box::pin(async move { ledger.call(&run, step, "").await })
+    })
 }
 
 /// A step that calls the ledger and gives its nonce.
@@ -82,16 +80,8 @@ async fn signaller(cx: Cx, _: u32) -> Nonces {
     let before = note(&cx, "before").await?;
     let word: String = cx.wait_signal("go").await?;
     let after = note(&cx, "after").await?;
-    let again: Option<String> = cx
-        .wait_signal("go")
-        .timeout(Duration::from_millis(100))
-        .await?;
-    Ok(vec![
-        before,
-        word,
-        after,
-        again.unwrap_or_else(|| "none".to_owned()),
-    ])
+    let again: Option<String> = cx.wait_signal("go").timeout(Duration::from_millis(100)).await?;
+    Ok(vec![before, word, after, again.unwrap_or_else(|| "none".to_owned())])
 }
 
 /// An effect whose receiver has no memory: after a crash in the middle its outcome is unknown.
@@ -103,10 +93,7 @@ async fn once(cx: Cx, _: u32) -> Nonces {
         let (ledger, run) = (ledger.clone(), run.clone());
         async move { ledger.call(&run, "once", &key).await }
     };
-    let nonce = match cx
-        .effect(Effect::at_most_once("once", cx.run_id()), call)
-        .await
-    {
+    let nonce = match cx.effect(Effect::at_most_once("once", cx.run_id()), call).await {
         Err(error) if error.code() == "SF-0301" => "unknown".to_owned(),
         outcome => outcome?,
     };
@@ -131,11 +118,7 @@ async fn queued(cx: Cx, _: u32) -> Nonces {
 }
 
 async fn slow(cx: Cx, _: u32) -> Nonces {
-    Ok(vec![
-        note(&cx, "slow1").await?,
-        note(&cx, "slow2").await?,
-        note(&cx, "slow3").await?,
-    ])
+    Ok(vec![note(&cx, "slow1").await?, note(&cx, "slow2").await?, note(&cx, "slow3").await?])
 }
 
 async fn stalled(cx: Cx, _: u32) -> Nonces {
@@ -144,10 +127,7 @@ async fn stalled(cx: Cx, _: u32) -> Nonces {
 
 /// Stalls in a step that holds a slot of the queue `single`.
 async fn slotted(cx: Cx, _: u32) -> Nonces {
-    let stall = cx
-        .step("stall", body(&cx, "stall")?)
-        .queue("single")
-        .await?;
+    let stall = cx.step("stall", body(&cx, "stall")?).queue("single").await?;
     Ok(vec![stall, note(&cx, "after").await?])
 }
 
@@ -164,14 +144,7 @@ fn args() -> Option<Args> {
     let mut given = std::env::args().skip(1);
     let (store, ledger, life) = (given.next()?, given.next()?, given.next()?);
     let lease = Duration::from_secs(1);
-    let mut args = Args {
-        store,
-        ledger,
-        life,
-        name: None,
-        max_runs: 100,
-        lease,
-    };
+    let mut args = Args { store, ledger, life, name: None, max_runs: 100, lease };
     while let Some(flag) = given.next() {
         let value = given.next()?;
         match flag.as_str() {

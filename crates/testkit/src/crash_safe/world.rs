@@ -118,13 +118,7 @@ impl World<'_> {
         begun.map_err(|error| error.to_string())
     }
 
-    fn raise(
-        &self,
-        sim: &Sim,
-        faults: &Arc<Faults>,
-        store: &Arc<ModelStore>,
-        tally: &Arc<Tally>,
-    ) {
+    fn raise(&self, sim: &Sim, faults: &Arc<Faults>, store: &Arc<ModelStore>, tally: &Arc<Tally>) {
         let (handle, faults, store) = (sim.handle(), faults.clone(), store.clone());
         let (registry, tally) = (self.registry.clone(), tally.clone());
         let keep = async move {

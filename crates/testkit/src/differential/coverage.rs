@@ -35,11 +35,7 @@ impl Coverage {
 
     /// The kinds of replies that were never met.
     pub fn missing(&self) -> Vec<&'static str> {
-        KINDS
-            .iter()
-            .filter(|kind| !self.met.contains_key(*kind))
-            .copied()
-            .collect()
+        KINDS.iter().filter(|kind| !self.met.contains_key(*kind)).copied().collect()
     }
 
     /// How often each kind was met, by name.

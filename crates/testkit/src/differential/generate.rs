@@ -21,9 +21,8 @@ use steadfast_store::{Op, Reply};
 use super::random::Random;
 
 /// Ids that differ in case, in a trailing space, and by being a beginning of each other.
-pub(super) const RUNS: &[&str] = &[
-    "a", "A", "a ", "b", "b1", "c", "d", "e", "k0", "k1", "k2", "f0", "f1",
-];
+pub(super) const RUNS: &[&str] =
+    &["a", "A", "a ", "b", "b1", "c", "d", "e", "k0", "k1", "k2", "f0", "f1"];
 pub(super) const CHILDREN: &[&str] = &["k0", "k1", "k2", "d"];
 pub(super) const QUEUES: &[&str] = &["default", "q", "p", "nowhere"];
 pub(super) const PARTITIONS: &[&str] = &["", "x", "y"];
@@ -50,11 +49,7 @@ impl Generator {
     pub(super) fn new(seed: u64, workspace: &str) -> Self {
         let mut random = Random::new(seed);
         Self {
-            unmade: if random.chance(80) {
-                vec!["q", "p"]
-            } else {
-                Vec::new()
-            },
+            unmade: if random.chance(80) { vec!["q", "p"] } else { Vec::new() },
             random,
             workspace: workspace.to_owned(),
             now: 1_700_000_000 * SECOND,
@@ -74,10 +69,7 @@ impl Generator {
         if let Some(queue) = self.unmade.pop() {
             let put = self.put_queue();
             let name = queue.to_owned();
-            return Op::PutQueue(PutQueue {
-                queue: QueueRow { name, ..put.queue },
-                ..put
-            });
+            return Op::PutQueue(PutQueue { queue: QueueRow { name, ..put.queue }, ..put });
         }
         match self.random.below(100) {
             0..60 => {}
@@ -95,10 +87,7 @@ impl Generator {
             39..56 => Op::Record(self.record()),
             56..60 => Op::Finish(self.finish()),
             60..65 => Op::Suspend(self.suspend()),
-            65..66 => Op::Release(Release {
-                lease: self.lease(),
-                now: self.now(),
-            }),
+            65..66 => Op::Release(Release { lease: self.lease(), now: self.now() }),
             66..68 => Op::ContinueAsNew(self.continue_as_new()),
             68..70 => Op::Cancel(self.cancel()),
             70..73 => Op::Resume(self.resume()),
@@ -140,8 +129,7 @@ impl Generator {
     }
 
     fn value(&mut self) -> String {
-        self.random
-            .text(&["0", "1", "\"z \"", "{\"b\":1,\"a\":[2]}", "\"\\u0000é\""])
+        self.random.text(&["0", "1", "\"z \"", "{\"b\":1,\"a\":[2]}", "\"\\u0000é\""])
     }
 
     fn lease_until(&mut self) -> Timestamp {
@@ -149,11 +137,7 @@ impl Generator {
     }
 
     fn lease(&mut self) -> Lease {
-        let from = if self.random.chance(75) {
-            &self.good
-        } else {
-            &self.leases
-        };
+        let from = if self.random.chance(75) { &self.good } else { &self.leases };
         let known = match from.len() {
             0 => None,
             all => Some(from[usize::try_from(self.random.below(all as u64)).unwrap()].clone()),
@@ -181,11 +165,7 @@ impl Generator {
         let run_id = r.text(RUNS);
         let worker = r.text(WORKERS);
         let claim = r.maybe(45, |_| worker);
-        let ready = if claim.is_some() {
-            0
-        } else {
-            r.pick(&[&0, &0, &2, &15, &100]) * SECOND
-        };
+        let ready = if claim.is_some() { 0 } else { r.pick(&[&0, &0, &2, &15, &100]) * SECOND };
         let start = Start {
             workspace: self.workspace.clone(),
             workflow: if r.chance(5) { "refund" } else { "ship" }.to_owned(),
@@ -207,10 +187,7 @@ impl Generator {
             run_id,
         };
         let until = self.lease_until();
-        Start {
-            claim: claim.map(|worker| (worker, until)),
-            ..start
-        }
+        Start { claim: claim.map(|worker| (worker, until)), ..start }
     }
 
     fn debounce(&mut self) -> Debounce {
@@ -232,16 +209,11 @@ impl Generator {
         let r = &mut self.random;
         Dequeue {
             workspace: self.workspace.clone(),
-            queue: r.text(&[
-                "default", "default", "q", "q", "p", "p", "p", "p", "nowhere",
-            ]),
+            queue: r.text(&["default", "default", "q", "q", "p", "p", "p", "p", "nowhere"]),
             worker: r.text(WORKERS),
             app_version: r.text(VERSIONS),
             limit: usize::try_from(r.pick(&[&0, &1, &1, &2, &2, &5, &100]).to_owned()).unwrap(),
-            worker_has: PARTITIONS
-                .iter()
-                .map(|p| ((*p).to_owned(), r.number(0, 1)))
-                .collect(),
+            worker_has: PARTITIONS.iter().map(|p| ((*p).to_owned(), r.number(0, 1))).collect(),
             after_partition: r.text(&["", "", "x", "y", "z"]),
             lease_until,
             now: Timestamp::from_micros(self.now),
@@ -271,12 +243,7 @@ impl Generator {
     fn take_over(&mut self) -> TakeOver {
         let worker = self.random.text(WORKERS);
         let name = self.random.text(&["w", "W", "v", "_", "%", ""]);
-        TakeOver {
-            workspace: self.ws(),
-            name,
-            worker,
-            now: self.now(),
-        }
+        TakeOver { workspace: self.ws(), name, worker, now: self.now() }
     }
 
     fn heartbeat(&mut self) -> Heartbeat {
@@ -301,38 +268,20 @@ impl Generator {
 
     fn cancel(&mut self) -> Cancel {
         let reason = Error::app(self.random.text(&["stop", "enough"]));
-        let run_id = if self.random.chance(50) {
-            self.lease().run_id
-        } else {
-            self.run_id()
-        };
-        Cancel {
-            workspace: self.ws(),
-            run_id,
-            reason,
-            now: self.now(),
-        }
+        let run_id = if self.random.chance(50) { self.lease().run_id } else { self.run_id() };
+        Cancel { workspace: self.ws(), run_id, reason, now: self.now() }
     }
 
     fn resume(&mut self) -> Resume {
-        Resume {
-            workspace: self.ws(),
-            run_id: self.run_id(),
-            now: self.now(),
-        }
+        Resume { workspace: self.ws(), run_id: self.run_id(), now: self.now() }
     }
 
     fn fork(&mut self) -> Fork {
-        let patches = (0..self.random.below(3).saturating_sub(1))
-            .map(|_| self.step())
-            .collect();
+        let patches = (0..self.random.below(3).saturating_sub(1)).map(|_| self.step()).collect();
         let input = self.value();
         let source = self.run_id();
-        let run_id = if self.random.chance(70) {
-            self.random.text(&["f0", "f1"])
-        } else {
-            self.run_id()
-        };
+        let run_id =
+            if self.random.chance(70) { self.random.text(&["f0", "f1"]) } else { self.run_id() };
         let r = &mut self.random;
         Fork {
             source,
@@ -376,29 +325,19 @@ impl Generator {
         let queue = QueueRow {
             concurrency: r.maybe(40, |r| r.number(0, 4)),
             worker_concurrency: r.maybe(20, |r| r.number(0, 2)),
-            rate: r.maybe(30, |r| {
-                (r.number(0, 3), Duration::from_secs(r.below(30) + 1))
-            }),
+            rate: r.maybe(30, |r| (r.number(0, 3), Duration::from_secs(r.below(30) + 1))),
             priorities: r.chance(50),
             partitioned: r.chance(if name == "p" { 85 } else { 10 }),
             paused: r.chance(8),
             name,
         };
-        PutQueue {
-            workspace: self.ws(),
-            queue,
-            now: self.now(),
-        }
+        PutQueue { workspace: self.ws(), queue, now: self.now() }
     }
 
     fn purge(&mut self) -> Purge {
         let back = self.random.number(0, 60) * SECOND;
         let limit = usize::try_from(self.random.below(6)).unwrap();
-        Purge {
-            workspace: self.ws(),
-            before: Timestamp::from_micros(self.now - back),
-            limit,
-        }
+        Purge { workspace: self.ws(), before: Timestamp::from_micros(self.now - back), limit }
     }
 
     fn read(&mut self) -> Op {
@@ -408,51 +347,26 @@ impl Generator {
             1 => Op::ListRuns(self.list_runs()),
             2 => {
                 let (from, limit) = (self.random.number(0, 5), 3);
-                Op::ListSteps(ListSteps {
-                    workspace,
-                    run_id,
-                    from,
-                    limit,
-                })
+                Op::ListSteps(ListSteps { workspace, run_id, from, limit })
             }
             3 => {
                 let children = CHILDREN.iter().map(|id| (*id).to_owned()).collect();
                 let steps = self.random.chance(50);
-                Op::Load(Load {
-                    workspace,
-                    run_id,
-                    steps,
-                    children,
-                })
+                Op::Load(Load { workspace, run_id, steps, children })
             }
             4 => {
                 let key = self.random.text(KEYS);
-                Op::GetValue(GetValue {
-                    workspace,
-                    run_id,
-                    key,
-                })
+                Op::GetValue(GetValue { workspace, run_id, key })
             }
             5 => {
                 let stream = self.random.text(STREAMS);
                 let (from, limit) = (self.random.number(0, 2), 2);
-                Op::ReadStream(ReadStream {
-                    workspace,
-                    run_id,
-                    stream,
-                    from,
-                    limit,
-                })
+                Op::ReadStream(ReadStream { workspace, run_id, stream, from, limit })
             }
             6 => Op::ListQueues(ListQueues { workspace }),
             7 => {
                 let (queue, partition) = (self.random.text(QUEUES), self.random.text(PARTITIONS));
-                Op::InspectQueue(InspectQueue {
-                    workspace,
-                    queue,
-                    partition,
-                    now,
-                })
+                Op::InspectQueue(InspectQueue { workspace, queue, partition, now })
             }
             _ => {
                 let since = Timestamp::from_micros(self.now - 100 * SECOND);
@@ -468,10 +382,7 @@ impl Generator {
         let moment = |r: &mut Random| Timestamp::from_micros(now - r.number(0, 100) * SECOND);
         let filter = RunFilter {
             status: r
-                .maybe(40, |r| {
-                    r.pick(&[&RunStatus::ALL[..2], &RunStatus::ALL[2..]])
-                        .to_vec()
-                })
+                .maybe(40, |r| r.pick(&[&RunStatus::ALL[..2], &RunStatus::ALL[2..]]).to_vec())
                 .unwrap_or_default(),
             workflow: r.maybe(10, |_| "ship".to_owned()),
             queue: r.maybe(20, |r| r.text(QUEUES)),
@@ -484,11 +395,6 @@ impl Generator {
         };
         let after = r.maybe(30, |r| (moment(r), r.text(RUNS)));
         let limit = usize::try_from(r.below(6)).unwrap();
-        ListRuns {
-            workspace,
-            filter,
-            after,
-            limit,
-        }
+        ListRuns { workspace, filter, after, limit }
     }
 }

@@ -13,43 +13,21 @@ use super::generate::{CHILDREN, KEYS, PARTITIONS, QUEUES, RUNS, STREAMS};
 
 pub(super) fn questions(workspace: &str, now: Timestamp) -> Vec<Op> {
     let ws = || workspace.to_owned();
-    let list = ListRuns {
-        workspace: ws(),
-        filter: RunFilter::default(),
-        after: None,
-        limit: 1000,
-    };
+    let list = ListRuns { workspace: ws(), filter: RunFilter::default(), after: None, limit: 1000 };
     let mut asked = vec![
         Op::ListRuns(list),
         Op::ListQueues(ListQueues { workspace: ws() }),
-        Op::ListWorkers(ListWorkers {
-            workspace: ws(),
-            since: Timestamp::from_micros(0),
-        }),
+        Op::ListWorkers(ListWorkers { workspace: ws(), since: Timestamp::from_micros(0) }),
     ];
     for run in RUNS {
         let run_id = || (*run).to_owned();
         let children = CHILDREN.iter().map(|id| (*id).to_owned()).collect();
-        asked.push(Op::Load(Load {
-            workspace: ws(),
-            run_id: run_id(),
-            steps: false,
-            children,
-        }));
-        let all = ListSteps {
-            workspace: ws(),
-            run_id: run_id(),
-            from: 0,
-            limit: 1000,
-        };
+        asked.push(Op::Load(Load { workspace: ws(), run_id: run_id(), steps: false, children }));
+        let all = ListSteps { workspace: ws(), run_id: run_id(), from: 0, limit: 1000 };
         asked.push(Op::ListSteps(all));
         for key in KEYS {
             let key = (*key).to_owned();
-            asked.push(Op::GetValue(GetValue {
-                workspace: ws(),
-                run_id: run_id(),
-                key,
-            }));
+            asked.push(Op::GetValue(GetValue { workspace: ws(), run_id: run_id(), key }));
         }
         for stream in STREAMS {
             asked.push(Op::ReadStream(ReadStream {
@@ -64,12 +42,7 @@ pub(super) fn questions(workspace: &str, now: Timestamp) -> Vec<Op> {
     for queue in QUEUES {
         for partition in PARTITIONS {
             let (queue, partition) = ((*queue).to_owned(), (*partition).to_owned());
-            asked.push(Op::InspectQueue(InspectQueue {
-                workspace: ws(),
-                queue,
-                partition,
-                now,
-            }));
+            asked.push(Op::InspectQueue(InspectQueue { workspace: ws(), queue, partition, now }));
         }
     }
     asked

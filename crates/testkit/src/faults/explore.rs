@@ -55,26 +55,15 @@ impl Report {
     pub fn check(&self) {
         println!("{self}");
         if let Some(failure) = &self.failure {
-            let Failure {
-                plan,
-                message,
-                replay,
-            } = failure;
-            panic!(
-                "{}: plan {plan} fails: {message}\nreplay: {replay}",
-                self.name
-            );
+            let Failure { plan, message, replay } = failure;
+            panic!("{}: plan {plan} fails: {message}\nreplay: {replay}", self.name);
         }
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {} runs, {} points",
-            self.name, self.runs, self.points
-        )?;
+        write!(f, "{}: {} runs, {} points", self.name, self.runs, self.points)?;
         for (at, (tried, of)) in self.tried.iter().enumerate() {
             write!(f, ", depth {}: {tried} of {of}", at + 1)?;
         }
@@ -102,10 +91,7 @@ pub fn shrink(plan: &Plan, scenario: impl Fn(Plan) -> Outcome) -> Plan {
     while chunk > 0 {
         let points: Vec<u64> = smallest.faults().keys().rev().copied().collect();
         for drop in points.chunks(chunk) {
-            let kept = smallest
-                .faults()
-                .iter()
-                .filter(|(point, _)| !drop.contains(point));
+            let kept = smallest.faults().iter().filter(|(point, _)| !drop.contains(point));
             let smaller = smallest.explicit(kept.map(|(point, fault)| (*point, *fault)));
             if judge(&scenario, &smaller).verdict.is_err() {
                 smallest = smaller;
@@ -194,25 +180,12 @@ impl Explore {
     }
 
     fn run_with(&self, replay: &Replay, scenario: &dyn Fn(Plan) -> Outcome) -> Report {
-        let mut report = Report {
-            name: self.name.clone(),
-            ..Report::default()
-        };
-        if replay
-            .scenario
-            .as_ref()
-            .is_some_and(|name| *name != self.name)
-        {
+        let mut report = Report { name: self.name.clone(), ..Report::default() };
+        if replay.scenario.as_ref().is_some_and(|name| *name != self.name) {
             return report;
         }
-        let seed = replay
-            .seed
-            .as_ref()
-            .map_or(self.seed, |seed| seed.parse().expect("a seed"));
-        let plan = replay
-            .plan
-            .as_ref()
-            .map_or(Plan::none(), |text| text.parse().expect("a plan"));
+        let seed = replay.seed.as_ref().map_or(self.seed, |seed| seed.parse().expect("a seed"));
+        let plan = replay.plan.as_ref().map_or(Plan::none(), |text| text.parse().expect("a plan"));
         let first = self.try_plan(&mut report, scenario, plan.seeded(seed), &[]);
         let Some(first) = first else { return report };
         report.points = first.points.len() as u64;
@@ -237,10 +210,7 @@ impl Explore {
         parents: &[Passed],
         level: usize,
     ) -> Vec<Passed> {
-        let total = parents
-            .iter()
-            .map(|parent| self.extensions(parent).count() as u64)
-            .sum();
+        let total = parents.iter().map(|parent| self.extensions(parent).count() as u64).sum();
         let room = self.room(report.runs, level).min(total);
         report.tried.push((0, total));
         let mut passed = Vec::new();
@@ -270,20 +240,12 @@ impl Explore {
     /// Single faults come first and whole; deeper levels share what is left.
     fn room(&self, runs: u64, level: usize) -> u64 {
         let left = self.budget.saturating_sub(runs);
-        if level == 1 {
-            left
-        } else {
-            left / (self.depth - level + 1).max(1) as u64
-        }
+        if level == 1 { left } else { left / (self.depth - level + 1).max(1) as u64 }
     }
 
     /// Every fault at every point after the plan's last.
     fn extensions<'a>(&'a self, parent: &'a Passed) -> impl Iterator<Item = (u64, Fault)> + 'a {
-        let from = parent
-            .plan
-            .faults()
-            .last_key_value()
-            .map_or(0, |(point, _)| point + 1);
+        let from = parent.plan.faults().last_key_value().map_or(0, |(point, _)| point + 1);
         let skip = usize::try_from(from).unwrap_or(usize::MAX);
         let later = parent.points.iter().enumerate().skip(skip);
         later.flat_map(move |(number, point)| {
@@ -305,21 +267,12 @@ impl Explore {
         for fault in outcome.placed.values() {
             *report.faults.entry(fault.name()).or_default() += 1;
         }
-        let verdict = outcome
-            .verdict
-            .and_then(|()| same_prefix(&plan, before, &outcome.points));
+        let verdict = outcome.verdict.and_then(|()| same_prefix(&plan, before, &outcome.points));
         match verdict {
-            Ok(()) => Some(Passed {
-                plan,
-                points: outcome.points,
-            }),
+            Ok(()) => Some(Passed { plan, points: outcome.points }),
             Err(message) => {
                 let replay = self.replay(&plan);
-                report.failure = Some(Failure {
-                    plan,
-                    message,
-                    replay,
-                });
+                report.failure = Some(Failure { plan, message, replay });
                 None
             }
         }
@@ -337,11 +290,7 @@ impl Explore {
 
 /// Until the last fault the run must be the one that passed without it.
 fn same_prefix(plan: &Plan, before: &[Point], now: &[Point]) -> Result<(), String> {
-    let Some((last, _)) = plan
-        .faults()
-        .last_key_value()
-        .filter(|_| !before.is_empty())
-    else {
+    let Some((last, _)) = plan.faults().last_key_value().filter(|_| !before.is_empty()) else {
         return Ok(());
     };
     let until = usize::try_from(*last).unwrap_or(usize::MAX);
@@ -355,11 +304,7 @@ fn same_prefix(plan: &Plan, before: &[Point], now: &[Point]) -> Result<(), Strin
 fn judge(scenario: &dyn Fn(Plan) -> Outcome, plan: &Plan) -> Outcome {
     catch_unwind(AssertUnwindSafe(|| scenario(plan.clone()))).unwrap_or_else(|payload| {
         let text = steadfast_core::driver::panic_error(payload.as_ref()).to_string();
-        Outcome {
-            points: Vec::new(),
-            placed: plan.faults().clone(),
-            verdict: Err(text),
-        }
+        Outcome { points: Vec::new(), placed: plan.faults().clone(), verdict: Err(text) }
     })
 }
 
@@ -372,15 +317,8 @@ mod tests {
     fn world(writes: usize, broken_by: &'static str) -> impl Fn(Plan) -> Outcome {
         move |plan| {
             let placed = plan.faults().clone();
-            let point = Point {
-                op: "Record",
-                node: "a".into(),
-                access: Access::Write,
-            };
-            let retries = placed
-                .values()
-                .filter(|fault| **fault == Fault::Ambiguous)
-                .count();
+            let point = Point { op: "Record", node: "a".into(), access: Access::Write };
+            let retries = placed.values().filter(|fault| **fault == Fault::Ambiguous).count();
             let verdict = match broken_by.parse::<Plan>().unwrap().faults() {
                 fatal
                     if !fatal.is_empty() && fatal.iter().all(|f| placed.get(f.0) == Some(f.1)) =>
@@ -389,11 +327,7 @@ mod tests {
                 }
                 _ => Ok(()),
             };
-            Outcome {
-                points: vec![point; writes + retries],
-                placed,
-                verdict,
-            }
+            Outcome { points: vec![point; writes + retries], placed, verdict }
         }
     }
 
@@ -418,15 +352,9 @@ mod tests {
             }
             world(5, "")(plan)
         });
-        assert!(
-            firsts.borrow().len() >= 4,
-            "pairs begin all over the run: {firsts:?}"
-        );
+        assert!(firsts.borrow().len() >= 4, "pairs begin all over the run: {firsts:?}");
         assert_eq!((report.runs, report.tried[0]), (100, (55, 55)));
-        assert!(
-            report.tried[1].0 == 44 && report.tried[1].1 > 1000,
-            "{report}"
-        );
+        assert!(report.tried[1].0 == 44 && report.tried[1].1 > 1000, "{report}");
         assert!(report.to_string().contains("depth 2: 44 of "), "{report}");
     }
 
@@ -452,14 +380,9 @@ mod tests {
 
     #[test]
     fn a_long_plan_shrinks_to_what_matters() {
-        let long = (0..40).fold(Plan::none().seeded(9), |plan, at| {
-            plan.with(at, Fault::Duplicate)
-        });
+        let long = (0..40).fold(Plan::none().seeded(9), |plan, at| plan.with(at, Fault::Duplicate));
         let small = shrink(&long, world(50, "7:duplicate,31:duplicate"));
-        assert_eq!(
-            (small.to_string().as_str(), small.seed()),
-            ("7:duplicate,31:duplicate", 9)
-        );
+        assert_eq!((small.to_string().as_str(), small.seed()), ("7:duplicate,31:duplicate", 9));
     }
 
     #[test]

@@ -211,11 +211,7 @@ impl Plan {
     /// Faults drawn at every call. The ones that happened are in [`super::Outcome::placed`], from
     /// which an explicit plan of the same run is made.
     pub fn random(seed: u64, rates: Rates) -> Self {
-        Self {
-            seed,
-            faults: BTreeMap::new(),
-            rates: Some(rates),
-        }
+        Self { seed, faults: BTreeMap::new(), rates: Some(rates) }
     }
 
     /// With this fault at this point.
@@ -249,11 +245,7 @@ impl Plan {
     /// The explicit plan of these faults, with this plan's seed.
     #[must_use]
     pub fn explicit(&self, faults: impl IntoIterator<Item = (u64, Fault)>) -> Self {
-        Self {
-            seed: self.seed,
-            faults: faults.into_iter().collect(),
-            rates: None,
-        }
+        Self { seed: self.seed, faults: faults.into_iter().collect(), rates: None }
     }
 }
 
@@ -273,12 +265,9 @@ impl FromStr for Plan {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut plan = Plan::none();
         for part in text.split(',').filter(|part| !part.is_empty()) {
-            let (point, fault) = part
-                .split_once(':')
-                .ok_or_else(|| format!("\"{part}\" is not point:fault"))?;
-            let point = point
-                .parse()
-                .map_err(|_| format!("\"{point}\" is not a point"))?;
+            let (point, fault) =
+                part.split_once(':').ok_or_else(|| format!("\"{part}\" is not point:fault"))?;
+            let point = point.parse().map_err(|_| format!("\"{point}\" is not a point"))?;
             plan.faults.insert(point, fault.parse()?);
         }
         Ok(plan)
@@ -307,17 +296,10 @@ mod tests {
 
     #[test]
     fn rates_are_met() {
-        let rates = Rates::default()
-            .with(Fault::Ambiguous, 1000)
-            .with(Fault::FailBefore, 500);
+        let rates = Rates::default().with(Fault::Ambiguous, 1000).with(Fault::FailBefore, 500);
         let rng = Rng::new(1);
-        let drawn: Vec<_> = (0..10_000)
-            .filter_map(|_| rates.draw(&rng, Access::Write))
-            .collect();
-        let ambiguous = drawn
-            .iter()
-            .filter(|fault| **fault == Fault::Ambiguous)
-            .count();
+        let drawn: Vec<_> = (0..10_000).filter_map(|_| rates.draw(&rng, Access::Write)).collect();
+        let ambiguous = drawn.iter().filter(|fault| **fault == Fault::Ambiguous).count();
         assert!((800..1200).contains(&ambiguous), "{ambiguous}");
         assert!((1300..1700).contains(&drawn.len()), "{}", drawn.len());
         assert!((0..1000).all(|_| rates.draw(&rng, Access::CrashPoint).is_none()));

@@ -43,21 +43,12 @@ impl Store for Toy {
 }
 
 fn write(n: i64) -> Op {
-    let queue = QueueRow {
-        name: n.to_string(),
-        ..QueueRow::default()
-    };
-    Op::PutQueue(PutQueue {
-        workspace: "w".to_owned(),
-        queue,
-        now: Timestamp::default(),
-    })
+    let queue = QueueRow { name: n.to_string(), ..QueueRow::default() };
+    Op::PutQueue(PutQueue { workspace: "w".to_owned(), queue, now: Timestamp::default() })
 }
 
 fn read() -> Op {
-    Op::ListQueues(ListQueues {
-        workspace: "w".to_owned(),
-    })
+    Op::ListQueues(ListQueues { workspace: "w".to_owned() })
 }
 
 struct World {
@@ -70,19 +61,8 @@ impl World {
     fn new(plan: &str, retrying: bool) -> Self {
         let sim = Sim::new(1);
         let plan = plan.parse().unwrap();
-        let faults = Faults::new(
-            &sim,
-            plan,
-            Options {
-                retrying,
-                ..Options::default()
-            },
-        );
-        Self {
-            sim,
-            toy: Arc::default(),
-            faults,
-        }
+        let faults = Faults::new(&sim, plan, Options { retrying, ..Options::default() });
+        Self { sim, toy: Arc::default(), faults }
     }
 
     fn store(&self, node: &str) -> Arc<FaultStore> {
@@ -114,18 +94,10 @@ fn errors_are_shown_or_met_by_trying_again() {
 
         let world = World::new(plan, true);
         let (reply, took) = world.call(write(1));
-        assert_eq!(
-            reply,
-            put(applied_first == 0),
-            "{plan}: the repeated call's reply is seen"
-        );
+        assert_eq!(reply, put(applied_first == 0), "{plan}: the repeated call's reply is seen");
         assert!(took > SEC && took < SEC * 2, "{plan}");
         assert_eq!(world.applied(), applied_first + 1, "{plan}");
-        assert_eq!(
-            world.faults.count(),
-            2,
-            "{plan}: the retry is a point of its own"
-        );
+        assert_eq!(world.faults.count(), 2, "{plan}: the retry is a point of its own");
         world.sim.run_for(SEC * 60);
         let late = i64::from(plan == "0:late");
         assert_eq!(world.applied(), applied_first + 1 + late, "{plan}");
@@ -151,9 +123,7 @@ fn a_crash_takes_the_caller_with_it_before_or_after_the_write() {
         world.sim.run_for(SEC * 5);
         assert_eq!(world.applied(), applied, "{plan}");
         // Somebody who kept the dead node's store is refused.
-        let refused = world
-            .sim
-            .block_on(async move { store.call(write(2)).await });
+        let refused = world.sim.block_on(async move { store.call(write(2)).await });
         assert_eq!((refused, world.applied()), (Err(Error::Closed), applied));
         assert_eq!(world.call(write(3)).0, put(true), "the next life works");
     }
@@ -191,12 +161,7 @@ fn while_the_store_is_down_nobody_gets_through() {
     let world = World::new("0:store_down=40000ms", true);
     let other = world.store("b");
     assert!(world.call(write(1)).1 >= SEC * 40);
-    assert!(
-        world
-            .sim
-            .block_on(async move { other.call(write(2)).await })
-            .is_ok()
-    );
+    assert!(world.sim.block_on(async move { other.call(write(2)).await }).is_ok());
     let world = World::new("0:store_down=40000ms", false);
     assert!(matches!(world.call(read()).0, Err(Error::Transient(_))));
     assert!(matches!(world.call(write(1)).0, Err(Error::Transient(_))));
@@ -210,10 +175,7 @@ fn a_clock_jump_is_noticed_by_the_next_sync() {
     let store = world.store("a");
     let call = || {
         let store = store.clone();
-        world
-            .sim
-            .block_on(async move { store.call(read()).await })
-            .unwrap();
+        world.sim.block_on(async move { store.call(read()).await }).unwrap();
     };
     call();
     assert_eq!(world.sim.node("a").now().until(world.sim.now()), SEC * 20);
@@ -228,10 +190,7 @@ fn lost_hints_stay_lost_until_the_world_is_healed() {
     let world = World::new("1:lost_notification", true);
     let heard = |world: &World| {
         let store = world.store("a");
-        world
-            .sim
-            .block_on_for(SEC * 60, async move { store.changed().await })
-            .is_ok()
+        world.sim.block_on_for(SEC * 60, async move { store.changed().await }).is_ok()
     };
     world.call(read()).0.unwrap();
     assert!(heard(&world));
@@ -245,10 +204,7 @@ fn lost_hints_stay_lost_until_the_world_is_healed() {
 fn random_faults_are_reproduced_by_the_plan_of_what_happened() {
     let run = |plan: Plan| {
         let sim = Sim::new(plan.seed());
-        let options = Options {
-            retrying: true,
-            ..Options::default()
-        };
+        let options = Options { retrying: true, ..Options::default() };
         let faults = Faults::new(&sim, plan, options);
         let toy: Arc<Toy> = Arc::default();
         let env = sim.node("a");
@@ -274,22 +230,14 @@ fn random_faults_are_reproduced_by_the_plan_of_what_happened() {
             }),
         );
         sim.run_for(SEC * 20);
-        let verdict = Err(format!(
-            "{:x} {}",
-            sim.trace_hash(),
-            toy.applied.load(Ordering::SeqCst)
-        ));
+        let verdict = Err(format!("{:x} {}", sim.trace_hash(), toy.applied.load(Ordering::SeqCst)));
         faults.outcome(verdict)
     };
     for seed in 0..20 {
         let plan = Plan::random(seed, Rates::uniform(20));
         let outcome = run(plan.clone());
         let again = run(plan.explicit(outcome.placed.clone()));
-        assert_eq!(
-            (outcome.verdict, outcome.placed),
-            (again.verdict, again.placed),
-            "seed {seed}"
-        );
+        assert_eq!((outcome.verdict, outcome.placed), (again.verdict, again.placed), "seed {seed}");
     }
 }
 
@@ -297,10 +245,7 @@ fn random_faults_are_reproduced_by_the_plan_of_what_happened() {
 fn three_writes(plan: Plan, recognises: bool) -> Outcome {
     let sim = Sim::new(plan.seed());
     let faults = Faults::new(&sim, plan, Options::default());
-    let toy = Arc::new(Toy {
-        recognises,
-        ..Toy::default()
-    });
+    let toy = Arc::new(Toy { recognises, ..Toy::default() });
     let (plan_at_work, store) = (faults.clone(), toy.clone());
     let handle = sim.handle();
     let work = async move {
@@ -323,17 +268,11 @@ fn three_writes(plan: Plan, recognises: bool) -> Outcome {
             let _ = ended.await;
         }
     };
-    let verdict = sim
-        .block_on_for(SEC * 600, work)
-        .map_err(|stuck| stuck.to_string());
+    let verdict = sim.block_on_for(SEC * 600, work).map_err(|stuck| stuck.to_string());
     // Whatever is still under way arrives.
     sim.run_for(SEC * 120);
     let applied = toy.applied.load(Ordering::SeqCst);
-    let once = if applied == 3 {
-        Ok(())
-    } else {
-        Err(format!("applied {applied} times, not 3"))
-    };
+    let once = if applied == 3 { Ok(()) } else { Err(format!("applied {applied} times, not 3")) };
     faults.outcome(verdict.and(once))
 }
 

@@ -12,8 +12,6 @@ use steadfast_store::op::{
 
 use super::{Model, all_of, key};
 
-/// Partitions looked at by one dequeue.
-const PARTITIONS: usize = 64;
 /// A worker that was silent for so long is forgotten when a new one reports.
 const FORGOTTEN: Duration = Duration::from_secs(86_400);
 
@@ -29,10 +27,7 @@ impl Model {
     pub(super) fn dequeue(&mut self, op: &Dequeue) -> Claimed {
         let ws = op.workspace.as_str();
         let mut claimed = Claimed::default();
-        let Some(queue) = self
-            .queue_or_default(ws, &op.queue)
-            .filter(|queue| !queue.paused)
-        else {
+        let Some(queue) = self.queue_or_default(ws, &op.queue).filter(|queue| !queue.paused) else {
             return claimed;
         };
         let mut left = op.limit.min(limits::CLAIM_BATCH);
@@ -50,9 +45,7 @@ impl Model {
             let take = usize::try_from(free).unwrap_or(usize::MAX).min(left);
             for run_id in self.first_in_line(op, &queue, &partition, take) {
                 let by = Claimant::of_dequeue(op);
-                claimed
-                    .runs
-                    .push(self.claim(&by, &run_id, Attempt::Counted));
+                claimed.runs.push(self.claim(&by, &run_id, Attempt::Counted));
                 self.note_start(ws, &queue, &partition, op.now);
                 left -= 1;
             }
@@ -69,17 +62,15 @@ impl Model {
         if !queue.partitioned {
             return vec![String::new()];
         }
-        let mut found: Vec<String> = self
-            .waiting(&op.workspace, &op.queue)
-            .map(|run| run.partition.clone())
-            .collect();
+        let mut found: Vec<String> =
+            self.waiting(&op.workspace, &op.queue).map(|run| run.partition.clone()).collect();
         found.sort();
         found.dedup();
         let next = found.partition_point(|partition| *partition <= op.after_partition);
         found.rotate_left(next);
         // The empty partition is never "after" another one, so it is met where the round begins
         // anew.
-        found.truncate(PARTITIONS);
+        found.truncate(limits::CLAIM_PARTITIONS);
         found
     }
 
@@ -98,10 +89,7 @@ impl Model {
             .map(|run| (rank(queue, run), run.ready_at, run.run_id.clone()))
             .collect();
         line.sort();
-        line.into_iter()
-            .take(most)
-            .map(|(_, _, run_id)| run_id)
-            .collect()
+        line.into_iter().take(most).map(|(_, _, run_id)| run_id).collect()
     }
 
     /// A hint: when the first in line whose time has not come is ready. With priorities that need
@@ -117,10 +105,7 @@ impl Model {
     fn claim(&mut self, by: &Claimant<'_>, run_id: &str, attempt: Attempt) -> RunRow {
         let at = key(by.workspace, run_id);
         self.runs.edit(&at, |run| {
-            let arrow = run
-                .status
-                .on(RunEvent::Claim)
-                .expect("invariant: only claimable runs");
+            let arrow = run.status.on(RunEvent::Claim).expect("invariant: only claimable runs");
             run.status = arrow.to();
             run.worker = by.worker.to_owned();
             run.epoch += 1;
@@ -130,23 +115,14 @@ impl Model {
             run.parked = false;
             run.waits.clear();
             run.updated_at = by.now;
-            run.deadline_at = run
-                .deadline_at
-                .or(run.timeout.map(|timeout| by.now.after(timeout)));
+            run.deadline_at = run.deadline_at.or(run.timeout.map(|timeout| by.now.after(timeout)));
         });
-        self.runs
-            .get(&at)
-            .expect("invariant: a claimed run exists")
-            .clone()
+        self.runs.get(&at).expect("invariant: a claimed run exists").clone()
     }
 
     pub(super) fn wake(&mut self, op: &Wake) -> Claimed {
         let mut rooms = op.rooms.clone();
-        let full = |queue: &str| {
-            op.rooms
-                .iter()
-                .any(|(name, room)| name == queue && *room <= 0)
-        };
+        let full = |queue: &str| op.rooms.iter().any(|(name, room)| name == queue && *room <= 0);
         let mut due: Vec<RunRow> = self
             .runs_of(&op.workspace)
             .filter(|run| run.wake_at <= op.now && fits(run, &op.app_version) && !full(&run.queue))
@@ -174,9 +150,7 @@ impl Model {
                 }
             }
             if run.parked {
-                claimed
-                    .runs
-                    .push(self.claim(&by, &run.run_id, Attempt::Free));
+                claimed.runs.push(self.claim(&by, &run.run_id, Attempt::Free));
             } else {
                 recovered.push(self.claim(&by, &run.run_id, Attempt::Counted));
             }
@@ -184,19 +158,10 @@ impl Model {
         claimed.runs.append(&mut recovered);
         // Last, because a parent may be among the claimed: it learns of the end as of any arrival.
         for run in used_up {
-            self.stop(
-                &op.workspace,
-                &run,
-                RunEvent::Exhaust,
-                &exhausted(&run),
-                op.now,
-            );
+            self.stop(&op.workspace, &run, RunEvent::Exhaust, &exhausted(&run), op.now);
             claimed.exhausted.push(run.run_id);
         }
-        let later = self
-            .runs_of(&op.workspace)
-            .map(|run| run.wake_at)
-            .filter(|at| *at > op.now);
+        let later = self.runs_of(&op.workspace).map(|run| run.wake_at).filter(|at| *at > op.now);
         claimed.next_at = later.min().filter(|at| *at != Timestamp::NEVER);
         claimed
     }
@@ -208,9 +173,7 @@ impl Model {
             .filter(|run| run.wake_at > op.now && run.wake_at < Timestamp::NEVER)
             .filter(|run| run.worker != op.worker)
             .filter(|run| {
-                run.worker
-                    .strip_prefix(&op.name)
-                    .is_some_and(|tail| tail.starts_with('#'))
+                run.worker.strip_prefix(&op.name).is_some_and(|tail| tail.starts_with('#'))
             })
             .map(|run| key(&op.workspace, &run.run_id))
             .collect();
@@ -233,8 +196,7 @@ impl Model {
                 continue;
             }
             // A heartbeat that arrives late must not take back what a later one has given.
-            self.runs
-                .edit(&at, |run| run.wake_at = run.wake_at.max(op.lease_until));
+            self.runs.edit(&at, |run| run.wake_at = run.wake_at.max(op.lease_until));
             let slots: Vec<_> = self
                 .slots
                 .range(all_of(&op.workspace, run_id))
@@ -242,8 +204,7 @@ impl Model {
                 .map(|(at, _)| at.clone())
                 .collect();
             for at in &slots {
-                self.slots
-                    .edit(at, |slot| slot.until = slot.until.max(op.lease_until));
+                self.slots.edit(at, |slot| slot.until = slot.until.max(op.lease_until));
             }
         }
         Beaten { lost }
@@ -279,12 +240,7 @@ impl Model {
 
 impl<'a> Claimant<'a> {
     fn of_dequeue(op: &'a Dequeue) -> Self {
-        Self {
-            workspace: &op.workspace,
-            worker: &op.worker,
-            until: op.lease_until,
-            now: op.now,
-        }
+        Self { workspace: &op.workspace, worker: &op.worker, until: op.lease_until, now: op.now }
     }
 }
 
@@ -306,14 +262,8 @@ fn rank(queue: &QueueRow, run: &RunRow) -> i64 {
 }
 
 fn worker_room(op: &Dequeue, queue: &QueueRow, partition: &str) -> i64 {
-    let has = op
-        .worker_has
-        .iter()
-        .find(|(key, _)| key == partition)
-        .map_or(0, |(_, has)| *has);
-    queue
-        .worker_concurrency
-        .map_or(i64::MAX, |limit| limit - has)
+    let has = op.worker_has.iter().find(|(key, _)| key == partition).map_or(0, |(_, has)| *has);
+    queue.worker_concurrency.map_or(i64::MAX, |limit| limit - has)
 }
 
 fn exhausted(run: &RunRow) -> Error {

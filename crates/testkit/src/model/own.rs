@@ -16,12 +16,11 @@ use super::{Model, Step, all_of, key, numbered, signed};
 impl Model {
     /// Whether a lease is the newest of a run that is being executed.
     pub(super) fn owns(&self, lease: &Lease) -> bool {
-        self.run(&lease.workspace, &lease.run_id)
-            .is_some_and(|run| {
-                run.status == RunStatus::Pending
-                    && run.epoch == lease.epoch
-                    && run.worker == lease.worker
-            })
+        self.run(&lease.workspace, &lease.run_id).is_some_and(|run| {
+            run.status == RunStatus::Pending
+                && run.epoch == lease.epoch
+                && run.worker == lease.worker
+        })
     }
 
     pub(super) fn record(&mut self, op: &Record) -> Result<Written, Error> {
@@ -45,11 +44,7 @@ impl Model {
         if written != Written::Done {
             return Ok(written);
         }
-        let event = if op.outcome.is_ok() {
-            RunEvent::Succeed
-        } else {
-            RunEvent::Fail
-        };
+        let event = if op.outcome.is_ok() { RunEvent::Succeed } else { RunEvent::Fail };
         self.runs.edit(&key(ws, run_id), |run| {
             over(run, event, op.now);
             run.output = op.outcome.as_ref().ok().cloned();
@@ -63,11 +58,7 @@ impl Model {
     /// Something arrived for a run: it is counted, and a suspended run wakes.
     pub(super) fn arrive(&mut self, workspace: &str, run_id: &str, now: Timestamp) {
         let at = key(workspace, run_id);
-        if self
-            .runs
-            .get(&at)
-            .is_some_and(|run| !run.status.is_terminal())
-        {
+        if self.runs.get(&at).is_some_and(|run| !run.status.is_terminal()) {
             self.runs.edit(&at, |run| {
                 run.inbox += 1;
                 if run.parked {
@@ -79,14 +70,8 @@ impl Model {
 
     pub(super) fn suspend(&mut self, op: &Suspend) -> Result<Suspended, Error> {
         if !self.owns(&op.lease) {
-            let repeated = self
-                .gave_up(&op.lease)
-                .is_some_and(|run| run.waits == op.waits);
-            return Ok(if repeated {
-                Suspended::Done
-            } else {
-                Suspended::Fenced
-            });
+            let repeated = self.gave_up(&op.lease).is_some_and(|run| run.waits == op.waits);
+            return Ok(if repeated { Suspended::Done } else { Suspended::Fenced });
         }
         match self.write(&op.lease, &op.entries)? {
             Written::Done => {}
@@ -97,8 +82,7 @@ impl Model {
         if self.runs.get(&at).is_some_and(|run| run.inbox != op.inbox) {
             return Ok(Suspended::Arrived);
         }
-        self.runs
-            .edit(&at, |run| park(run, op.wake_at, &op.waits, op.now));
+        self.runs.edit(&at, |run| park(run, op.wake_at, &op.waits, op.now));
         Ok(Suspended::Done)
     }
 
@@ -108,14 +92,8 @@ impl Model {
             self.runs.edit(&at, |run| park(run, op.now, "", op.now));
             return Written::Done;
         }
-        let repeated = self
-            .gave_up(&op.lease)
-            .is_some_and(|run| run.waits.is_empty());
-        if repeated {
-            Written::Done
-        } else {
-            Written::Fenced
-        }
+        let repeated = self.gave_up(&op.lease).is_some_and(|run| run.waits.is_empty());
+        if repeated { Written::Done } else { Written::Fenced }
     }
 
     /// The run of a lease whose holder gave it up, if nobody has claimed it since.
@@ -127,21 +105,21 @@ impl Model {
 
     pub(super) fn continue_as_new(&mut self, op: &ContinueAsNew) -> Written {
         let (ws, run_id) = (op.lease.workspace.as_str(), op.lease.run_id.as_str());
+        let run = self.run(ws, run_id);
         if !self.owns(&op.lease) {
-            return Written::Fenced;
+            // The next generation has the next epoch, so that nothing late of this one gets in.
+            let next = Lease { epoch: op.lease.epoch + 1, ..op.lease.clone() };
+            let mine = |run: &RunRow| run.generation == op.generation + 1 && run.input == op.input;
+            let repeated = run.is_some_and(mine) && self.owns(&next);
+            return if repeated { Written::Done } else { Written::Fenced };
         }
-        let run = self
-            .run(ws, run_id)
-            .expect("invariant: an owned run exists");
-        if run.generation == op.generation + 1 && run.input == op.input {
-            return Written::Done;
-        }
-        if run.generation != op.generation {
+        if run.is_none_or(|run| run.generation != op.generation) {
             return Written::Fenced;
         }
         self.runs.edit(&key(ws, run_id), |run| {
             run.input.clone_from(&op.input);
             run.generation += 1;
+            run.epoch += 1;
             run.started_at = Some(op.now);
             run.updated_at = op.now;
         });
@@ -169,23 +147,15 @@ impl Model {
         let new = &entry.record;
         let at = numbered(&lease.workspace, &lease.run_id, signed(new.id));
         match self.steps.get(&at) {
-            None if entry.replaces => Err(Error::Refused(format!(
-                "step {} is not there to be settled",
-                new.id
-            ))),
+            None if entry.replaces => {
+                Err(Error::Refused(format!("step {} is not there to be settled", new.id)))
+            }
             None => {
-                self.steps.put(
-                    at,
-                    Step {
-                        record: new.clone(),
-                        epoch: lease.epoch,
-                    },
-                );
+                self.steps.put(at, Step { record: new.clone(), epoch: lease.epoch });
                 Ok(true)
             }
             Some(old) if entry.replaces && old.record.state != RecordState::Done => {
-                self.steps
-                    .edit(&at, |step| settle(step, entry, lease.epoch));
+                self.steps.edit(&at, |step| settle(step, entry, lease.epoch));
                 Ok(true)
             }
             Some(old) if old.epoch == lease.epoch && old.record.name == new.name => Ok(false),
@@ -218,19 +188,14 @@ impl Model {
             With::Send(signal) => match self.signal(signal) {
                 Signalled::Accepted | Signalled::Duplicate => {}
                 Signalled::Over => {
-                    return Err(format!(
-                        "run {} is over and takes no signals",
-                        signal.run_id
-                    ));
+                    return Err(format!("run {} is over and takes no signals", signal.run_id));
                 }
                 Signalled::NotFound => return Err(format!("there is no run {}", signal.run_id)),
             },
             With::Spawn(child) => match self.start(child) {
                 Started::New(_) | Started::Existing(_) => {}
                 Started::Conflict(field) => {
-                    return Err(format!(
-                        "the child's id is taken by a run with another {field}"
-                    ));
+                    return Err(format!("the child's id is taken by a run with another {field}"));
                 }
                 Started::Duplicate(run_id) => {
                     return Err(format!("run {run_id} has the deduplication id"));
@@ -266,11 +231,7 @@ fn park(run: &mut RunRow, wake_at: Timestamp, waits: &str, now: Timestamp) {
 
 /// What every end has in common.
 pub(super) fn over(run: &mut RunRow, event: RunEvent, now: Timestamp) {
-    run.status = run
-        .status
-        .on(event)
-        .expect("invariant: the arrow was looked up")
-        .to();
+    run.status = run.status.on(event).expect("invariant: the arrow was looked up").to();
     run.worker.clear();
     run.wake_at = Timestamp::NEVER;
     run.parked = false;

@@ -79,14 +79,7 @@ impl Model {
         let Some((_, period)) = queue.rate else {
             return Vec::new();
         };
-        let of = |number| {
-            (
-                workspace.to_owned(),
-                queue.name.clone(),
-                partition.to_owned(),
-                number,
-            )
-        };
+        let of = |number| (workspace.to_owned(), queue.name.clone(), partition.to_owned(), number);
         self.starts
             .range(of(0)..=of(u64::MAX))
             .map(|(_, at)| *at)
@@ -105,14 +98,7 @@ impl Model {
         let Some((_, period)) = queue.rate else {
             return;
         };
-        let of = |number| {
-            (
-                workspace.to_owned(),
-                queue.name.clone(),
-                partition.to_owned(),
-                number,
-            )
-        };
+        let of = |number| (workspace.to_owned(), queue.name.clone(), partition.to_owned(), number);
         let old: Vec<_> = self
             .starts
             .range(of(0)..=of(u64::MAX))
@@ -142,11 +128,7 @@ impl Model {
             // Left by an earlier owner of this run, who may not hold it any more.
             self.slots.remove(&at);
         }
-        let partition = if queue.partitioned {
-            op.partition.as_str()
-        } else {
-            ""
-        };
+        let partition = if queue.partitioned { op.partition.as_str() } else { "" };
         let (free, until) = self.room(ws, &queue, partition, op.now);
         if free <= 0 || queue.paused {
             return SlotTaken::Full { until };
@@ -190,10 +172,7 @@ impl Model {
     }
 
     pub(super) fn list_queues(&self, op: &ListQueues) -> Queues {
-        let of_workspace = self
-            .queues
-            .iter()
-            .filter(|((ws, _), _)| *ws == op.workspace);
+        let of_workspace = self.queues.iter().filter(|((ws, _), _)| *ws == op.workspace);
         Queues(of_workspace.map(|(_, queue)| queue.clone()).collect())
     }
 
@@ -201,11 +180,7 @@ impl Model {
         let ws = op.workspace.as_str();
         let queue = self.queues.get(&key(ws, &op.queue)).cloned();
         let partitioned = queue.as_ref().is_some_and(|queue| queue.partitioned);
-        let partition = if partitioned {
-            op.partition.as_str()
-        } else {
-            ""
-        };
+        let partition = if partitioned { op.partition.as_str() } else { "" };
         let runs = self.held_runs(ws, &op.queue, partition).map(|run| Holder {
             run_id: run.run_id.clone(),
             step: -1,
@@ -226,10 +201,7 @@ impl Model {
             .as_ref()
             .map(|queue| self.recent_starts(ws, queue, partition, op.now))
             .unwrap_or_default();
-        let period = queue
-            .as_ref()
-            .and_then(|queue| queue.rate)
-            .map(|(_, period)| period);
+        let period = queue.as_ref().and_then(|queue| queue.rate).map(|(_, period)| period);
         let oldest = recent.iter().min();
         QueueReport {
             holders,
@@ -237,9 +209,7 @@ impl Model {
             started: count(recent.len()),
             eases_at: oldest.zip(period).map(|(at, period)| at.after(period)),
             waiting: count(
-                self.waiting(ws, &op.queue)
-                    .filter(|run| run.partition == partition)
-                    .count(),
+                self.waiting(ws, &op.queue).filter(|run| run.partition == partition).count(),
             ),
             queue,
         }

@@ -26,19 +26,14 @@ impl Model {
             .runs_of(&op.workspace)
             .filter(|run| matches(&op.filter, run))
             .filter(|run| {
-                op.after
-                    .as_ref()
-                    .is_none_or(|(at, id)| (run.created_at, &run.run_id) < (*at, id))
+                op.after.as_ref().is_none_or(|(at, id)| (run.created_at, &run.run_id) < (*at, id))
             })
             .cloned()
             .collect();
         runs.sort_by(|a, b| (b.created_at, &b.run_id).cmp(&(a.created_at, &a.run_id)));
         let more = runs.len() > limit;
         runs.truncate(limit);
-        let next = runs
-            .last()
-            .filter(|_| more)
-            .map(|run| (run.created_at, run.run_id.clone()));
+        let next = runs.last().filter(|_| more).map(|run| (run.created_at, run.run_id.clone()));
         RunPage { runs, next }
     }
 
@@ -52,10 +47,7 @@ impl Model {
     pub(super) fn load(&self, op: &Load) -> Loaded {
         let (ws, run_id) = (op.workspace.as_str(), op.run_id.as_str());
         let steps = self.steps.range(all_of(ws, run_id)).filter(|_| op.steps);
-        let signals = self
-            .signals
-            .range(all_of(ws, run_id))
-            .filter(|(_, sent)| !sent.consumed);
+        let signals = self.signals.range(all_of(ws, run_id)).filter(|(_, sent)| !sent.consumed);
         let mut over: Vec<RunRow> = op
             .children
             .iter()
@@ -93,45 +85,25 @@ impl Model {
         stream: &str,
         from: i64,
     ) -> impl Iterator<Item = &Option<String>> {
-        let at = |position: i64| {
-            (
-                workspace.to_owned(),
-                run_id.to_owned(),
-                stream.to_owned(),
-                position,
-            )
-        };
-        self.items
-            .range(at(from)..=at(i64::MAX))
-            .map(|(_, item)| item)
+        let at =
+            |position: i64| (workspace.to_owned(), run_id.to_owned(), stream.to_owned(), position);
+        self.items.range(at(from)..=at(i64::MAX)).map(|(_, item)| item)
     }
 
     pub(super) fn read_stream(&self, op: &ReadStream) -> StreamPage {
         let limit = page(op.limit);
-        let read: Vec<&Option<String>> = self
-            .stream(&op.workspace, &op.run_id, &op.stream, op.from)
-            .take(limit)
-            .collect();
+        let read: Vec<&Option<String>> =
+            self.stream(&op.workspace, &op.run_id, &op.stream, op.from).take(limit).collect();
         let items: Vec<String> = read.iter().map_while(|item| (*item).clone()).collect();
         let ended = items.len() < read.len();
         // Nothing can be appended any more, and nothing was left for another page.
-        let over = self
-            .run(&op.workspace, &op.run_id)
-            .is_none_or(|run| run.status.is_terminal());
-        StreamPage {
-            closed: ended || (over && read.len() < limit),
-            items,
-        }
+        let over = self.run(&op.workspace, &op.run_id).is_none_or(|run| run.status.is_terminal());
+        StreamPage { closed: ended || (over && read.len() < limit), items }
     }
 
     pub(super) fn list_workers(&self, op: &ListWorkers) -> Workers {
-        let of_workspace = self
-            .workers
-            .iter()
-            .filter(|((ws, _), _)| *ws == op.workspace);
-        let rows = of_workspace
-            .map(|(_, row)| row)
-            .filter(|row| row.seen_at >= op.since);
+        let of_workspace = self.workers.iter().filter(|((ws, _), _)| *ws == op.workspace);
+        let rows = of_workspace.map(|(_, row)| row).filter(|row| row.seen_at >= op.since);
         Workers(rows.cloned().collect())
     }
 }
@@ -149,12 +121,7 @@ pub(crate) fn matches(filter: &RunFilter, run: &RunRow) -> bool {
         && equal(&filter.app_version, &run.app_version)
         && equal(&filter.parent, &run.parent)
         && equal(&filter.forked_from, &run.forked_from)
-        && filter
-            .id_prefix
-            .as_ref()
-            .is_none_or(|prefix| run.run_id.starts_with(prefix))
-        && filter
-            .created_from
-            .is_none_or(|from| run.created_at >= from)
+        && filter.id_prefix.as_ref().is_none_or(|prefix| run.run_id.starts_with(prefix))
+        && filter.created_from.is_none_or(|from| run.created_at >= from)
         && filter.created_to.is_none_or(|to| run.created_at < to)
 }

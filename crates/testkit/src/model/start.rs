@@ -24,20 +24,10 @@ impl Model {
             return Started::Duplicate(taken.run_id.clone());
         }
         if !op.dedupe_id.is_empty() {
-            self.dedupes.put(
-                name,
-                Dedupe {
-                    run_id: op.run_id.clone(),
-                    first_at: op.now,
-                },
-            );
+            self.dedupes.put(name, Dedupe { run_id: op.run_id.clone(), first_at: op.now });
         }
         let claim = op.claim.as_ref().filter(|_| has_no_limits(&queue));
-        let partition = if queue.partitioned {
-            op.partition.as_str()
-        } else {
-            ""
-        };
+        let partition = if queue.partitioned { op.partition.as_str() } else { "" };
         let mut run = new_run(op, partition);
         if let Some((worker, until)) = claim {
             run.status = RunStatus::Pending;
@@ -45,9 +35,7 @@ impl Model {
             (run.epoch, run.attempts) = (1, 1);
             run.started_at = Some(op.now);
             run.wake_at = *until;
-            run.deadline_at = op
-                .deadline_at
-                .or(op.timeout.map(|timeout| op.now.after(timeout)));
+            run.deadline_at = op.deadline_at.or(op.timeout.map(|timeout| op.now.after(timeout)));
         }
         self.runs.put(key(&op.workspace, &op.run_id), run);
         Started::New(claim.map(|(worker, _)| first_lease(op, worker)))
@@ -56,21 +44,11 @@ impl Model {
     pub(super) fn debounce(&mut self, op: &Debounce) -> Debounced {
         let start = &op.start;
         let limit = |first_at: Timestamp| {
-            start.ready_at.min(
-                op.max_wait
-                    .map_or(Timestamp::NEVER, |wait| first_at.after(wait)),
-            )
+            start.ready_at.min(op.max_wait.map_or(Timestamp::NEVER, |wait| first_at.after(wait)))
         };
-        let name = (
-            start.workspace.clone(),
-            start.queue.clone(),
-            start.dedupe_id.clone(),
-        );
+        let name = (start.workspace.clone(), start.queue.clone(), start.dedupe_id.clone());
         let Some(Dedupe { run_id, first_at }) = self.dedupes.get(&name).cloned() else {
-            let first = Start {
-                ready_at: limit(start.now),
-                ..start.clone()
-            };
+            let first = Start { ready_at: limit(start.now), ..start.clone() };
             return match self.start(&first) {
                 Started::New(_) => Debounced::New,
                 Started::Existing(_) => Debounced::Conflict("id"),
@@ -80,11 +58,7 @@ impl Model {
             };
         };
         let held = key(&start.workspace, &run_id);
-        if self
-            .runs
-            .get(&held)
-            .is_none_or(|run| run.status != RunStatus::Enqueued)
-        {
+        if self.runs.get(&held).is_none_or(|run| run.status != RunStatus::Enqueued) {
             return Debounced::Busy(run_id);
         }
         self.runs.edit(&held, |run| {
@@ -92,36 +66,22 @@ impl Model {
             run.ready_at = limit(first_at);
             run.updated_at = start.now;
         });
-        if run_id == start.run_id {
-            Debounced::New
-        } else {
-            Debounced::Replaced(run_id)
-        }
+        if run_id == start.run_id { Debounced::New } else { Debounced::Replaced(run_id) }
     }
 
     /// The queue; the default one is there without having been made.
     pub(super) fn queue_or_default(&self, workspace: &str, name: &str) -> Option<QueueRow> {
         let made = self.queues.get(&key(workspace, name)).cloned();
         made.or_else(|| {
-            (name == DEFAULT_QUEUE).then(|| QueueRow {
-                name: name.to_owned(),
-                ..QueueRow::default()
-            })
+            (name == DEFAULT_QUEUE)
+                .then(|| QueueRow { name: name.to_owned(), ..QueueRow::default() })
         })
     }
 
     /// A run that ends gives its deduplication id back.
     pub(super) fn free_dedupe(&mut self, workspace: &str, run: &RunRow) {
-        let name = (
-            workspace.to_owned(),
-            run.queue.clone(),
-            run.dedupe_id.clone(),
-        );
-        if self
-            .dedupes
-            .get(&name)
-            .is_some_and(|taken| taken.run_id == run.run_id)
-        {
+        let name = (workspace.to_owned(), run.queue.clone(), run.dedupe_id.clone());
+        if self.dedupes.get(&name).is_some_and(|taken| taken.run_id == run.run_id) {
             self.dedupes.remove(&name);
         }
     }

@@ -96,11 +96,7 @@ impl Model {
     fn partition_now(&self, workspace: &str, run: &RunRow) -> String {
         let queue = self.queue_or_default(workspace, &run.queue);
         let partitioned = queue.is_some_and(|queue| queue.partitioned);
-        if partitioned {
-            run.partition.clone()
-        } else {
-            String::new()
-        }
+        if partitioned { run.partition.clone() } else { String::new() }
     }
 
     pub(super) fn fork(&mut self, op: &Fork) -> Forked {
@@ -109,33 +105,22 @@ impl Model {
             return Forked::NotFound;
         };
         if let Some(taken) = self.run(ws, &op.run_id) {
-            return Forked::Taken {
-                same: taken.forked_from == op.source,
-            };
+            return Forked::Taken { same: taken.forked_from == op.source };
         }
-        if let Some(patch) = op
-            .patches
-            .iter()
-            .find(|patch| signed(patch.id) >= op.from_step)
-        {
+        if let Some(patch) = op.patches.iter().find(|patch| signed(patch.id) >= op.from_step) {
             return Forked::NoSuchStep(signed(patch.id));
         }
         let partition = self.partition_now(ws, &source);
-        self.runs
-            .put(key(ws, &op.run_id), forked(op, &source, partition));
+        self.runs.put(key(ws, &op.run_id), forked(op, &source, partition));
         let copied: Vec<Step> = self
             .steps
             .range(all_of(ws, &op.source))
             .filter(|((_, _, id), _)| *id < op.from_step)
             .filter(|(_, step)| step.record.state == RecordState::Done)
-            .map(|(_, step)| Step {
-                record: step.record.clone(),
-                epoch: 0,
-            })
+            .map(|(_, step)| Step { record: step.record.clone(), epoch: 0 })
             .collect();
         for step in copied {
-            self.steps
-                .put(numbered(ws, &op.run_id, signed(step.record.id)), step);
+            self.steps.put(numbered(ws, &op.run_id, signed(step.record.id)), step);
         }
         for patch in &op.patches {
             let at = numbered(ws, &op.run_id, signed(patch.id));
@@ -193,10 +178,7 @@ impl Model {
             return Signalled::NotFound;
         };
         let known = self.signals.range(all_of(ws, run_id));
-        if known
-            .map(|(_, sent)| &sent.signal_id)
-            .any(|id| *id == op.signal_id)
-        {
+        if known.map(|(_, sent)| &sent.signal_id).any(|id| *id == op.signal_id) {
             return Signalled::Duplicate;
         }
         if run.status.is_terminal() {
@@ -209,8 +191,7 @@ impl Model {
             payload: op.payload.clone(),
             consumed: false,
         };
-        self.signals
-            .put(numbered(ws, run_id, signed(next as u64)), sent);
+        self.signals.put(numbered(ws, run_id, signed(next as u64)), sent);
         self.arrive(ws, run_id, op.now);
         Signalled::Accepted
     }
@@ -228,10 +209,7 @@ fn forked(op: &Fork, source: &RunRow, partition: String) -> RunRow {
         error: None,
         partition,
         dedupe_id: String::new(),
-        app_version: op
-            .app_version
-            .clone()
-            .unwrap_or_else(|| source.app_version.clone()),
+        app_version: op.app_version.clone().unwrap_or_else(|| source.app_version.clone()),
         worker: String::new(),
         epoch: 0,
         attempts: 0,

@@ -17,10 +17,7 @@ pub(super) struct Table<K, V> {
 // Not derived: a derived one would ask for `K: Default`.
 impl<K, V> Default for Table<K, V> {
     fn default() -> Self {
-        Self {
-            rows: BTreeMap::new(),
-            replaced: Vec::new(),
-        }
+        Self { rows: BTreeMap::new(), replaced: Vec::new() }
     }
 }
 

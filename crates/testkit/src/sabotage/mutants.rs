@@ -5,8 +5,7 @@
 use steadfast_core::Timestamp;
 use steadfast_core::driver::{Kind, RecordState};
 use steadfast_store::op::{
-    Cancelled, Debounced, Entry, Freed, Signalled, SlotTaken, Started, Suspended, With,
-    Written,
+    Cancelled, Debounced, Entry, Freed, Signalled, SlotTaken, Started, Suspended, With, Written,
 };
 use steadfast_store::{Op, Reply};
 
@@ -123,7 +122,9 @@ pub const MUTANTS: &[Mutant] = &[
         }
         other => Bent::Do(other),
     }),
-    bends("signal_consumed_twice", |_, op| Bent::Do(without(op, |w| matches!(w, With::Consume(_))))),
+    bends("signal_consumed_twice", |_, op| {
+        Bent::Do(without(op, |w| matches!(w, With::Consume(_))))
+    }),
     Mutant { name: "suspend_ignores_inbox", bend: passes, twist: honest, reads_inbox: true },
     bends("send_dropped", |_, op| Bent::Do(without(op, |w| matches!(w, With::Send(_))))),
     // Steering.
@@ -173,7 +174,9 @@ pub const MUTANTS: &[Mutant] = &[
 
 /// A wake-up that finds nothing hands out what was claimed last.
 fn claims_again(memory: &Memory, op: &Op, reply: Reply) -> Reply {
-    let (Op::Wake(op), Reply::Wake(mut claimed)) = (op, reply.clone()) else { return reply };
+    let (Op::Wake(op), Reply::Wake(mut claimed)) = (op, reply.clone()) else {
+        return reply;
+    };
     if let Some(mut run) = memory.last().filter(|_| claimed.runs.is_empty()) {
         run.worker.clone_from(&op.worker);
         claimed.runs.push(run);
@@ -257,7 +260,9 @@ fn double_children(entries: &mut Vec<Entry>) {
         .iter()
         .filter_map(|entry| {
             let mut second = beside(entry);
-            let Some(With::Spawn(child)) = &mut second.with else { return None };
+            let Some(With::Spawn(child)) = &mut second.with else {
+                return None;
+            };
             child.run_id.push_str("-again");
             Some(second)
         })

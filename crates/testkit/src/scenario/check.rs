@@ -2,15 +2,15 @@
 //!
 //! Invariants: judged from the outside: the calls that bodies made, the commits that were accepted,
 //! and what the store says in the end.
-//! Deliberately absent: leniency. Only an owner that could not know better (its node stood still, or
-//! its clock was wrong) may act after its time.
+//! Deliberately absent: leniency. Only an owner that could not know better (its node stood still,
+//! or a clock was wrong) may act after its time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
-use steadfast_core::driver::{Kind, Record, RecordState};
 use steadfast_core::RunStatus;
+use steadfast_core::driver::{Kind, Record, RecordState};
 use steadfast_store::op::{self, RunRow};
 
 use super::journal::{ClaimSeen, Known};
@@ -73,7 +73,9 @@ fn same_records(world: &World, known: &Known, run_id: &str) -> Checked {
     for record in stored.iter().filter(|record| record.state == RecordState::Done) {
         match of_run(record.id) {
             Some(seen) => ensure!(
-                seen.outcome == record.outcome && seen.name == record.name && seen.seq == record.seq,
+                seen.outcome == record.outcome
+                    && seen.name == record.name
+                    && seen.seq == record.seq,
                 "{run_id}: {record:?} is stored, {seen:?} was committed"
             ),
             None => ensure!(held.forked, "{run_id}: {record:?} was never committed"),
@@ -110,8 +112,8 @@ fn records(world: &World, run_id: &str) -> Vec<Record> {
     world.journal.peek(op::ListSteps { workspace, run_id, from: 0, limit: 1000 }).0
 }
 
-/// Faults after which a node may act without knowing that it is too late: it stood still, or a clock
-/// (its own, or that of whoever took the run from it) was wrong.
+/// Faults after which a node may act without knowing that it is too late: it stood still, or a
+/// clock (its own, or that of whoever took the run from it) was wrong.
 struct Excuses {
     nodes: Vec<String>,
     clocks: bool,
@@ -172,7 +174,10 @@ fn follows_the_rules(
 ) -> Checked {
     let Performed { run, step, .. } = call;
     let worker = &call.worker;
-    ensure!(owner.claim.is_some(), "{run}/{step} was called by {worker}, who never claimed the run");
+    ensure!(
+        owner.claim.is_some(),
+        "{run}/{step} was called by {worker}, who never claimed the run"
+    );
     // A read changes nothing: an owner whose time is up may make it without looking at its lease.
     let harmless = !call.strict && owner.was_late(call);
     let excused = excuses.has(call) || harmless;
@@ -193,7 +198,8 @@ fn follows_the_rules(
         let inherited = known.runs.get(run).is_some_and(|held| held.forked);
         ensure!(durable || inherited, "{run}/{step} was called with {saw}, which is not durable");
     }
-    if let Some(own) = own.filter(|own| matches!(own.record.kind, Kind::Step | Kind::Effect | Kind::Read))
+    if let Some(own) =
+        own.filter(|own| matches!(own.record.kind, Kind::Step | Kind::Effect | Kind::Read))
         && let Ok(value) = &own.record.outcome
     {
         let mut same = calls.iter().filter(|c| c.run == *run && c.step == *step && c.done);
@@ -205,7 +211,9 @@ fn follows_the_rules(
 
 /// An executor that has not heard of a stop may begin one more step, but not for long.
 fn stops_when_told(known: &Known, excuses: &Excuses, call: &Performed) -> Checked {
-    let Some((tick, at)) = known.stopped.get(&call.run).copied() else { return Ok(()) };
+    let Some((tick, at)) = known.stopped.get(&call.run).copied() else {
+        return Ok(());
+    };
     if call.started < tick || excuses.slow {
         return Ok(());
     }
@@ -273,6 +281,11 @@ impl<'a> View<'a> {
     /// Whether anything at all went wrong.
     pub fn was_disturbed(&self) -> bool {
         !self.placed.is_empty()
+    }
+
+    /// Whether the store was away, so that requests arrived long after they were made.
+    pub fn was_cut_off(&self) -> bool {
+        self.placed.values().any(|fault| matches!(fault, Fault::StoreDown(_)))
     }
 
     /// Whether nodes stood still or clocks were wrong, so that an owner may not know that it lost.

@@ -46,6 +46,7 @@ pub const SHAPES: &[Shape] = &[
     steer::DEADLINE,
     steer::POISON,
     steer::SHUTDOWN,
+    steer::SLOW_STEPS,
     limit::QUEUE,
     limit::WORKER_LIMIT,
     limit::RATE,

@@ -156,11 +156,7 @@ impl Sleep {
     pub(super) fn new(shared: Arc<Shared>, d: Duration) -> Self {
         // At least a microsecond: a loop around a sleep of zero must not stop virtual time.
         let at = shared.now().saturating_add(micros(d).max(1));
-        Self {
-            shared,
-            at,
-            key: None,
-        }
+        Self { shared, at, key: None }
     }
 }
 
@@ -178,10 +174,7 @@ impl Future for Sleep {
             }
             None => {
                 let alarm = Alarm::Wake(cx.waker().clone());
-                let key = self
-                    .shared
-                    .lock()
-                    .set_alarm(self.at, alarm, &self.shared.rng);
+                let key = self.shared.lock().set_alarm(self.at, alarm, &self.shared.rng);
                 self.key = Some(key);
             }
         }

@@ -20,10 +20,7 @@ impl Rng {
 
     /// Sixty-four bits.
     pub fn next(&self) -> u64 {
-        mix(self
-            .0
-            .fetch_add(GAMMA, Ordering::Relaxed)
-            .wrapping_add(GAMMA))
+        mix(self.0.fetch_add(GAMMA, Ordering::Relaxed).wrapping_add(GAMMA))
     }
 
     /// A number below `n`, which must not be zero.
@@ -46,11 +43,7 @@ mod tests {
 
     #[test]
     fn draws_depend_on_the_seed_and_stay_below_the_bound() {
-        let draws = |seed| {
-            (0..100)
-                .map(|_| 0)
-                .scan(Rng::new(seed), |r, _: u64| Some(r.next()))
-        };
+        let draws = |seed| (0..100).map(|_| 0).scan(Rng::new(seed), |r, _: u64| Some(r.next()));
         assert!(draws(1).eq(draws(1)));
         assert!(draws(1).ne(draws(2)));
         let rng = Rng::new(3);

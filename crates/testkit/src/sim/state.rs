@@ -144,10 +144,7 @@ impl State {
     }
 
     pub(super) fn find(&self, name: &str) -> Option<u32> {
-        self.nodes
-            .iter()
-            .position(|node| &*node.name == name)
-            .map(small)
+        self.nodes.iter().position(|node| &*node.name == name).map(small)
     }
 
     /// Adds something to the trace.
@@ -165,33 +162,16 @@ impl State {
         woken: &Arc<Woken>,
     ) {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot {
-                generation: 0,
-                task: None,
-            });
+            self.slots.push(Slot { generation: 0, task: None });
             small(self.slots.len() - 1)
         });
         let slot = &mut self.slots[index as usize];
-        let id = TaskId {
-            index,
-            generation: slot.generation,
-        };
+        let id = TaskId { index, generation: slot.generation };
         let queued = AtomicBool::new(true);
-        let gate = Arc::new(TaskWaker {
-            id,
-            queued,
-            woken: woken.clone(),
-        });
+        let gate = Arc::new(TaskWaker { id, queued, woken: woken.clone() });
         let waker = Waker::from(gate.clone());
         let stem = stem(name);
-        slot.task = Some(Task {
-            node,
-            name,
-            stem,
-            future: Some(future),
-            gate,
-            waker,
-        });
+        slot.task = Some(Task { node, name, stem, future: Some(future), gate, waker });
         self.ready.push(id);
         let place = (node, &self.nodes[node as usize].name);
         self.trace.add(now, place, What::Spawned, (name, stem));
@@ -213,11 +193,7 @@ impl State {
                 }
             };
             let slot = &mut self.slots[id.index as usize];
-            let Some(task) = slot
-                .task
-                .as_mut()
-                .filter(|_| slot.generation == id.generation)
-            else {
+            let Some(task) = slot.task.as_mut().filter(|_| slot.generation == id.generation) else {
                 continue;
             };
             let node = &mut self.nodes[task.node as usize];
@@ -229,16 +205,9 @@ impl State {
                 continue;
             };
             let what = (task.name, task.stem);
-            self.trace
-                .add(now, (task.node, &node.name), What::Polled, what);
+            self.trace.add(now, (task.node, &node.name), What::Polled, what);
             let (gate, waker) = (task.gate.clone(), task.waker.clone());
-            return Some(Turn {
-                id,
-                node: task.node,
-                future,
-                gate,
-                waker,
-            });
+            return Some(Turn { id, node: task.node, future, gate, waker });
         }
     }
 
@@ -266,11 +235,7 @@ impl State {
 
     fn task_mut(&mut self, id: TaskId) -> Option<&mut Task> {
         let slot = &mut self.slots[id.index as usize];
-        if slot.generation == id.generation {
-            slot.task.as_mut()
-        } else {
-            None
-        }
+        if slot.generation == id.generation { slot.task.as_mut() } else { None }
     }
 
     fn remove(&mut self, index: u32) -> Option<Task> {

@@ -39,11 +39,7 @@ fn the_same_seed_makes_the_same_run_and_another_seed_another() {
     assert_eq!(busy_world(1), busy_world(1));
     let hashes: std::collections::BTreeSet<u64> = (0..50).map(|s| busy_world(s).0).collect();
     assert_eq!(hashes.len(), 50);
-    assert_ne!(
-        busy_world(1).1,
-        busy_world(2).1,
-        "the order of equal timers is drawn"
-    );
+    assert_ne!(busy_world(1).1, busy_world(2).1, "the order of equal timers is drawn");
 }
 
 #[test]
@@ -82,12 +78,7 @@ fn timers_fire_in_order_and_at_their_time() {
             .collect();
         sleeps.collect::<Vec<_>>().await
     });
-    assert_eq!(
-        done,
-        (1..=5)
-            .map(|n| (n, Duration::from_secs(n)))
-            .collect::<Vec<_>>()
-    );
+    assert_eq!(done, (1..=5).map(|n| (n, Duration::from_secs(n))).collect::<Vec<_>>());
 }
 
 struct Flag(Arc<AtomicBool>);
@@ -121,17 +112,11 @@ fn a_crash_drops_the_tasks_and_timers_of_its_node_only() {
     sim.run_for(Duration::from_millis(3500));
     sim.crash("a");
     assert!(dropped.load(Ordering::SeqCst) && old.is_dead() && !sim.is_up("a"));
-    old.spawn(
-        "ghost",
-        Box::pin(async { panic!("a dead node starts nothing") }),
-    );
+    old.spawn("ghost", Box::pin(async { panic!("a dead node starts nothing") }));
     sim.run_for(SEC * 5);
     assert_eq!([3, 8], [0, 1].map(|i| ticks[i].load(Ordering::SeqCst)));
     assert_eq!(sim.tasks(), vec![("b".to_owned(), "tick")]);
-    assert!(
-        !sim.node("a").is_dead() && old.is_dead(),
-        "a new life does not revive the old one"
-    );
+    assert!(!sim.node("a").is_dead() && old.is_dead(), "a new life does not revive the old one");
 }
 
 struct CrashAt(&'static str);
@@ -203,8 +188,7 @@ fn skew_moves_one_clock_and_survives_a_crash() {
 #[test]
 fn stuck_names_what_still_waits() {
     let sim = Sim::new(1);
-    sim.node("a")
-        .spawn("waiter", Box::pin(std::future::pending()));
+    sim.node("a").spawn("waiter", Box::pin(std::future::pending()));
     let stuck = sim.run_until(|| false, SEC).unwrap_err();
     assert_eq!((stuck.why, stuck.tasks.len()), (Why::Idle, 1));
     assert!(stuck.to_string().contains("a/waiter"), "{stuck}");
@@ -217,10 +201,7 @@ fn stuck_names_what_still_waits() {
             }
         }),
     );
-    assert_eq!(
-        sim.run_until(|| false, SEC * 9).unwrap_err().why,
-        Why::Limit
-    );
+    assert_eq!(sim.run_until(|| false, SEC * 9).unwrap_err().why, Why::Limit);
     sim.node("a").spawn(
         "spin",
         Box::pin(async {
@@ -263,9 +244,6 @@ fn dropping_the_simulation_drops_its_tasks() {
 #[should_panic(expected = "the code under test is wrong")]
 fn a_failed_assertion_in_a_task_fails_the_test() {
     let sim = Sim::new(1);
-    sim.node("a").spawn(
-        "wrong",
-        Box::pin(async { panic!("the code under test is wrong") }),
-    );
+    sim.node("a").spawn("wrong", Box::pin(async { panic!("the code under test is wrong") }));
     sim.run_for(SEC);
 }

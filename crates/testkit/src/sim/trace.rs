@@ -46,11 +46,7 @@ pub struct Event {
 
 impl std::fmt::Display for Event {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{} {:<8} {:?} {}",
-            self.at, self.node, self.what, self.name
-        )
+        write!(f, "{} {:<8} {:?} {}", self.at, self.node, self.what, self.name)
     }
 }
 

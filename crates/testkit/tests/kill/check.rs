@@ -48,9 +48,7 @@ pub(crate) fn check(history: &History<'_>) -> Vec<String> {
     effects(&calls, &mut faults);
     for (run, step) in calls.keys() {
         if !history.runs.contains_key(*run) {
-            faults.push(format!(
-                "step {step} was called for run {run}, which does not exist"
-            ));
+            faults.push(format!("step {step} was called for run {run}, which does not exist"));
         }
     }
     faults
@@ -59,10 +57,7 @@ pub(crate) fn check(history: &History<'_>) -> Vec<String> {
 /// How many calls were more than a step needs by its nature.
 pub(crate) fn repeated(log: &[Arrival]) -> usize {
     let steps: BTreeSet<_> = log.iter().map(|a| (&a.call.run, &a.call.step)).collect();
-    log.iter()
-        .filter(|a| a.answer.is_some())
-        .count()
-        .saturating_sub(steps.len())
+    log.iter().filter(|a| a.answer.is_some()).count().saturating_sub(steps.len())
 }
 
 /// G1, G2, G3: every acknowledged start is one run that succeeded with the right result, and there
@@ -94,23 +89,13 @@ fn one_run(
 ) {
     let (id, row) = (&run.row.run_id, &run.row);
     if row.status != RunStatus::Success {
-        faults.push(format!(
-            "{id} is {}, not SUCCESS: {:?}",
-            row.status, row.error
-        ));
+        faults.push(format!("{id} is {}, not SUCCESS: {:?}", row.status, row.error));
         return;
     }
-    let called: Vec<&Recorded> = run
-        .records
-        .values()
-        .filter(|r| makes_calls(r.kind))
-        .collect();
+    let called: Vec<&Recorded> = run.records.values().filter(|r| makes_calls(r.kind)).collect();
     let names: Vec<&str> = called.iter().map(|r| r.name.as_str()).collect();
     if names != shape.steps {
-        faults.push(format!(
-            "{id} recorded {names:?}, its code has {:?}",
-            shape.steps
-        ));
+        faults.push(format!("{id} recorded {names:?}, its code has {:?}", shape.steps));
     }
     let mut expected: Vec<String> = called.iter().map(|r| value(r)).collect();
     for (nonce, recorded) in expected.iter().zip(&called) {
@@ -119,19 +104,14 @@ fn one_run(
         let unknown = nonce == "unknown" && recorded.name == "once";
         if !unknown && !given.contains(nonce.as_str()) {
             let name = &recorded.name;
-            faults.push(format!(
-                "{id} recorded {nonce} for {name}; the ledger gave {given:?}"
-            ));
+            faults.push(format!("{id} recorded {nonce} for {name}; the ledger gave {given:?}"));
         }
     }
     if shape.workflow == "signaller" {
         expected.insert(1, format!("word of {id}"));
         expected.push("none".to_owned());
     }
-    let children = history
-        .runs
-        .values()
-        .filter(|child| child.row.parent == *id);
+    let children = history.runs.values().filter(|child| child.row.parent == *id);
     // In the order of their ids, which is the order in which the parent joins them.
     children.for_each(|child| expected.extend(list(child.row.output.as_deref())));
     let result = list(row.output.as_deref());
@@ -154,32 +134,22 @@ fn value(recorded: &Recorded) -> String {
 }
 
 fn list(output: Option<&str>) -> Vec<String> {
-    output
-        .and_then(|text| serde_json::from_str(text).ok())
-        .unwrap_or_default()
+    output.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
 fn of_step<'a>(calls: &'a Calls<'a>, id: &'a str, step: &'a Recorded) -> &'a [&'a Arrival] {
-    calls
-        .get(&(id, step.name.as_str()))
-        .map_or(&[], Vec::as_slice)
+    calls.get(&(id, step.name.as_str())).map_or(&[], Vec::as_slice)
 }
 
 /// G4, G11: nothing is called after its record, except what was in flight.
 fn late_calls(history: &History<'_>, calls: &Calls<'_>, faults: &mut Vec<String>) {
     for (id, run) in history.runs {
-        let recorded: Vec<&Recorded> = run
-            .records
-            .values()
-            .filter(|r| makes_calls(r.kind))
-            .collect();
+        let recorded: Vec<&Recorded> =
+            run.records.values().filter(|r| makes_calls(r.kind)).collect();
         for (n, step) in recorded.iter().enumerate() {
-            let next = recorded
-                .get(n + 1)
-                .filter(|_| run.row.workflow != "parallel");
-            let next_us = next
-                .and_then(|next| of_step(calls, id, next).first())
-                .map(|call| call.at_us);
+            let next = recorded.get(n + 1).filter(|_| run.row.workflow != "parallel");
+            let next_us =
+                next.and_then(|next| of_step(calls, id, next).first()).map(|call| call.at_us);
             let known_us = step.seen_us.min(next_us.unwrap_or(u64::MAX));
             for call in of_step(calls, id, step) {
                 if call.at_us > known_us && !in_flight(history, call, known_us) {
@@ -201,10 +171,7 @@ fn in_flight(history: &History<'_>, call: &Arrival, known_us: u64) -> bool {
     };
     let thawing = |thawed: Option<u64>| thawed.is_none_or(|at| call.at_us <= at + IN_FLIGHT_US);
     life.dead_us.is_some_and(|dead| dead <= known_us)
-        || life
-            .frozen_us
-            .iter()
-            .any(|(from, to)| *from <= known_us && thawing(*to))
+        || life.frozen_us.iter().any(|(from, to)| *from <= known_us && thawing(*to))
 }
 
 /// G5, G6: an effect without a key is called at most once; a key belongs to one effect for ever.
@@ -212,19 +179,14 @@ fn effects(calls: &Calls<'_>, faults: &mut Vec<String>) {
     let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
     for ((run, step), of_step) in calls {
         if *step == "once" && of_step.len() > 1 {
-            faults.push(format!(
-                "{run} called an at-most-once effect {} times",
-                of_step.len()
-            ));
+            faults.push(format!("{run} called an at-most-once effect {} times", of_step.len()));
         }
         if *step != "keyed" {
             continue;
         }
         let keys: BTreeSet<&str> = of_step.iter().map(|a| a.call.key.as_str()).collect();
         if keys.len() != 1 || keys.contains("") {
-            faults.push(format!(
-                "{run} called its keyed effect with the keys {keys:?}"
-            ));
+            faults.push(format!("{run} called its keyed effect with the keys {keys:?}"));
         }
         for key in keys {
             if owners.insert(key, run).is_some_and(|other| other != *run) {

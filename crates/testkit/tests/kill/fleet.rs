@@ -35,10 +35,7 @@ pub(crate) struct Recipe {
 impl Recipe {
     /// One that freezes by itself, at a point and a count.
     pub(crate) fn freezing(at: &str) -> Self {
-        Self {
-            freeze_at: Some(at.to_owned()),
-            ..Self::default()
-        }
+        Self { freeze_at: Some(at.to_owned()), ..Self::default() }
     }
 }
 
@@ -59,21 +56,12 @@ pub(crate) struct Fleet<'a> {
 impl<'a> Fleet<'a> {
     pub(crate) fn new(url: &str, ledger: &'a Ledger) -> Self {
         let (processes, lives) = (BTreeMap::new(), BTreeMap::new());
-        Self {
-            url: url.to_owned(),
-            ledger,
-            processes,
-            lives,
-            born: 0,
-        }
+        Self { url: url.to_owned(), ledger, processes, lives, born: 0 }
     }
 
     /// Starts a worker in a place that is free; gives the name of its life.
     pub(crate) fn start(&mut self, place: usize, recipe: &Recipe) -> String {
-        assert!(
-            !self.processes.contains_key(&place),
-            "place {place} is taken"
-        );
+        assert!(!self.processes.contains_key(&place), "place {place} is taken");
         self.born += 1;
         let life = format!("w{place}.{}", self.born);
         let mut command = Command::new(env!("CARGO_BIN_EXE_kill_worker"));
@@ -87,24 +75,12 @@ impl<'a> Fleet<'a> {
         if let Some(most) = recipe.max_runs {
             command.args(["--max-runs", &most.to_string()]);
         }
-        command.env(
-            crash::CRASH_AT,
-            recipe.crash_at.as_deref().unwrap_or_default(),
-        );
-        command.env(
-            crash::FREEZE_AT,
-            recipe.freeze_at.as_deref().unwrap_or_default(),
-        );
+        command.env(crash::CRASH_AT, recipe.crash_at.as_deref().unwrap_or_default());
+        command.env(crash::FREEZE_AT, recipe.freeze_at.as_deref().unwrap_or_default());
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.spawn().expect("the worker program starts");
         self.lives.insert(life.clone(), Life::default());
-        self.processes.insert(
-            place,
-            Process {
-                life: life.clone(),
-                child,
-            },
-        );
+        self.processes.insert(place, Process { life: life.clone(), child });
         life
     }
 
@@ -138,11 +114,7 @@ impl<'a> Fleet<'a> {
         let now = self.ledger.now_us();
         if let Some(process) = self.processes.get(&place) {
             signal("STOP", process.child.id());
-            self.lives
-                .entry(process.life.clone())
-                .or_default()
-                .frozen_us
-                .push((now, None));
+            self.lives.entry(process.life.clone()).or_default().frozen_us.push((now, None));
         }
     }
 
@@ -153,11 +125,7 @@ impl<'a> Fleet<'a> {
         };
         signal("CONT", process.child.id());
         let now = self.ledger.now_us();
-        let frozen = &mut self
-            .lives
-            .entry(process.life.clone())
-            .or_default()
-            .frozen_us;
+        let frozen = &mut self.lives.entry(process.life.clone()).or_default().frozen_us;
         if let Some((_, thawed @ None)) = frozen.last_mut() {
             *thawed = Some(now);
         }
@@ -190,11 +158,6 @@ impl Drop for Fleet<'_> {
 }
 
 fn signal(name: &str, pid: u32) {
-    let sent = Command::new("kill")
-        .args([format!("-{name}"), pid.to_string()])
-        .status();
-    assert!(
-        sent.is_ok(),
-        "the program `kill` is needed to send SIG{name}"
-    );
+    let sent = Command::new("kill").args([format!("-{name}"), pid.to_string()]).status();
+    assert!(sent.is_ok(), "the program `kill` is needed to send SIG{name}");
 }

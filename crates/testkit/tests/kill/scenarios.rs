@@ -24,10 +24,7 @@ fn ledger(place: &Place) -> Ledger {
 async fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !holds() {
-        assert!(
-            began.elapsed() < Duration::from_secs(15),
-            "not in 15 s: {what}"
-        );
+        assert!(began.elapsed() < Duration::from_secs(15), "not in 15 s: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     began.elapsed()
@@ -42,36 +39,19 @@ async fn result(client: &Client, id: &str) -> Vec<String> {
 }
 
 async fn submit(client: &Client, workflow: &str, id: &str) {
-    client
-        .start_named::<Vec<String>>(workflow, &1u32)
-        .id(id)
-        .await
-        .unwrap();
+    client.start_named::<Vec<String>>(workflow, &1u32).id(id).await.unwrap();
 }
 
 /// 500 kills on SQLite, 100 on a server (R74, R79, R85, R93, R95, R96, R98).
 pub(crate) async fn many_kills(place: &Place) {
-    storm::storm(
-        place,
-        if place.kind == DbKind::Sqlite {
-            500
-        } else {
-            100
-        },
-    )
-    .await;
+    storm::storm(place, if place.kind == DbKind::Sqlite { 500 } else { 100 }).await;
 }
 
 /// A start is killed within its first 50 ms, mostly in the middle of the migration, two at a time.
 pub(crate) async fn killed_at_the_start(place: &Place) {
     let ledger = ledger(place);
     let mut dice = Dice::new(u64::from(std::process::id()));
-    let file = |n: u32| {
-        format!(
-            "sqlite://{}",
-            place.dir.path().join(format!("{n}.db")).display()
-        )
-    };
+    let file = |n: u32| format!("sqlite://{}", place.dir.path().join(format!("{n}.db")).display());
     let stores = match place.kind {
         DbKind::Sqlite => (0..6).map(file).collect(),
         DbKind::Postgres | DbKind::Mysql => vec![place.url.clone()],
@@ -104,10 +84,7 @@ pub(crate) async fn drained(place: &Place) {
     let ledger = ledger(place);
     let client = Client::connect(&place.url).await.unwrap();
     let mut fleet = Fleet::new(&place.url, &ledger);
-    let recipe = Recipe {
-        lease_ms: Some(15_000),
-        ..Recipe::default()
-    };
+    let recipe = Recipe { lease_ms: Some(15_000), ..Recipe::default() };
     let first = fleet.start(0, &recipe);
     let ids = ["a", "b", "c"];
     for id in ids {
@@ -117,37 +94,18 @@ pub(crate) async fn drained(place: &Place) {
     let second = fleet.start(1, &recipe);
     tokio::time::sleep(Duration::from_millis(100)).await;
     let began = Instant::now();
-    let status = fleet
-        .end(0, Duration::from_secs(10))
-        .expect("it ends when asked");
+    let status = fleet.end(0, Duration::from_secs(10)).expect("it ends when asked");
     assert_eq!(status.code(), Some(0), "a drained worker ends in order");
     let drained = began.elapsed();
     for id in ids {
         assert_eq!(result(&client, id).await.len(), 3);
         for step in ["slow1", "slow2", "slow3"] {
-            assert_eq!(
-                ledger.calls(id, step).len(),
-                1,
-                "{id} {step} was lost or repeated"
-            );
+            assert_eq!(ledger.calls(id, step).len(), 1, "{id} {step} was lost or repeated");
         }
-        assert_eq!(
-            client.get(id).await.unwrap().attempts,
-            1,
-            "a drain is not a failed attempt"
-        );
+        assert_eq!(client.get(id).await.unwrap().attempts, 1, "a drain is not a failed attempt");
     }
-    let by = |life: &str| {
-        ledger
-            .log()
-            .iter()
-            .filter(|a| a.call.worker == life)
-            .count()
-    };
-    assert!(
-        by(&first) > 0 && by(&second) > 0,
-        "the runs went on elsewhere"
-    );
+    let by = |life: &str| ledger.log().iter().filter(|a| a.call.worker == life).count();
+    assert!(by(&first) > 0 && by(&second) > 0, "the runs went on elsewhere");
     eprintln!("{}: drained in {} ms", place.name(), drained.as_millis());
 }
 
@@ -157,20 +115,13 @@ pub(crate) async fn taken_over(place: &Place) {
     let client = Client::connect(&place.url).await.unwrap();
     let mut fleet = Fleet::new(&place.url, &ledger);
     let name = Some("phoenix".to_owned());
-    let recipe = Recipe {
-        name,
-        lease_ms: Some(15_000),
-        ..Recipe::default()
-    };
+    let recipe = Recipe { name, lease_ms: Some(15_000), ..Recipe::default() };
     fleet.start(0, &recipe);
     let mut took = Vec::new();
     for n in 0..5u32 {
         let id = format!("run-{n}");
         submit(&client, "stalled", &id).await;
-        until("the step is under way", || {
-            ledger.calls(&id, "stall").len() == 1
-        })
-        .await;
+        until("the step is under way", || ledger.calls(&id, "stall").len() == 1).await;
         assert!(fleet.kill(0));
         fleet.start(0, &recipe);
         let again = || ledger.calls(&id, "stall").len() == 2;
@@ -179,10 +130,7 @@ pub(crate) async fn taken_over(place: &Place) {
     }
     took.sort();
     eprintln!("{}: taken over in {took:?}", place.name());
-    assert!(
-        took[2] <= Duration::from_secs(1),
-        "half of the restarts took longer: {took:?}"
-    );
+    assert!(took[2] <= Duration::from_secs(1), "half of the restarts took longer: {took:?}");
 }
 
 /// The slot a killed worker held, by a run or by a step, is free again when its lease has run out,
@@ -190,33 +138,17 @@ pub(crate) async fn taken_over(place: &Place) {
 pub(crate) async fn slot_returned(place: &Place) {
     let ledger = ledger(place);
     let client = Client::connect(&place.url).await.unwrap();
-    client
-        .put_queue(Queue::new("single").concurrency(1))
-        .await
-        .unwrap();
+    client.put_queue(Queue::new("single").concurrency(1)).await.unwrap();
     let mut fleet = Fleet::new(&place.url, &ledger);
-    for (n, (workflow, by_step)) in [("stalled", false), ("slotted", true)]
-        .into_iter()
-        .enumerate()
+    for (n, (workflow, by_step)) in [("stalled", false), ("slotted", true)].into_iter().enumerate()
     {
         fleet.start(0, &Recipe::default());
         let (holder, waiter) = (format!("holder-{n}"), format!("waiter-{n}"));
-        let start = client
-            .start_named::<Vec<String>>(workflow, &1u32)
-            .id(&holder);
-        let start = if by_step {
-            start
-        } else {
-            start.queue("single")
-        };
+        let start = client.start_named::<Vec<String>>(workflow, &1u32).id(&holder);
+        let start = if by_step { start } else { start.queue("single") };
         start.await.unwrap();
-        until("the slot is held", || {
-            ledger.calls(&holder, "stall").len() == 1
-        })
-        .await;
-        let start = client
-            .start_named::<Vec<String>>("linear", &1u32)
-            .id(&waiter);
+        until("the slot is held", || ledger.calls(&holder, "stall").len() == 1).await;
+        let start = client.start_named::<Vec<String>>("linear", &1u32).id(&waiter);
         start.queue("single").await.unwrap();
         let why = client.explain(&waiter).await.unwrap();
         assert_eq!(why.rule, Rule::QueueFull, "{why}");
@@ -229,10 +161,7 @@ pub(crate) async fn slot_returned(place: &Place) {
         assert!(fleet.kill(0));
         let again = || ledger.calls(&holder, "stall").len() == 2;
         let took = until("the holder goes on", again).await;
-        let waited = until("the waiter starts", || {
-            !ledger.calls(&waiter, "one").is_empty()
-        })
-        .await;
+        let waited = until("the waiter starts", || !ledger.calls(&waiter, "one").is_empty()).await;
         assert_eq!(result(&client, &holder).await.len(), 2);
         assert_eq!(result(&client, &waiter).await.len(), 5);
         let all = took + waited;
@@ -244,12 +173,8 @@ pub(crate) async fn slot_returned(place: &Place) {
 
 /// Places where a worker is frozen beyond its lease, and how many calls may be in flight there:
 /// only a step that has begun may still reach the outside.
-const FROSTS: [(&str, usize); 4] = [
-    ("record.after:1", 0),
-    ("step.started:2", 1),
-    ("record.before:2", 0),
-    ("finish.before:1", 0),
-];
+const FROSTS: [(&str, usize); 4] =
+    [("record.after:1", 0), ("step.started:2", 1), ("record.before:2", 0), ("finish.before:1", 0)];
 
 /// A worker frozen at a named place until another has finished its run goes on as if nothing had
 /// happened; it must find out before it begins or writes anything (R93, R95, G11). It is then as
@@ -259,16 +184,7 @@ pub(crate) async fn zombie(place: &Place) {
     let client = Client::connect(&place.url).await.unwrap();
     let mut void = 0;
     for (point, in_flight) in FROSTS {
-        while !woken(
-            place,
-            &ledger,
-            &client,
-            &format!("{point}/{void}"),
-            point,
-            in_flight,
-        )
-        .await
-        {
+        while !woken(place, &ledger, &client, &format!("{point}/{void}"), point, in_flight).await {
             void += 1;
             assert!(void < 10, "no frost at {point} left the database free");
         }
@@ -277,11 +193,7 @@ pub(crate) async fn zombie(place: &Place) {
         void += 1;
         assert!(void < 10, "no frost left the database free");
     }
-    eprintln!(
-        "{}: {} zombies, {void} void",
-        place.name(),
-        FROSTS.len() + 1
-    );
+    eprintln!("{}: {} zombies, {void} void", place.name(), FROSTS.len() + 1);
 }
 
 /// How long an heir may take: the lease and then some. If it cannot even claim the run, the frost
@@ -313,10 +225,7 @@ async fn woken(
     fleet.thaw(0);
     tokio::time::sleep(Duration::from_millis(400)).await;
     let late = ledger.log().split_off(calls);
-    assert!(
-        late.len() <= in_flight,
-        "at {point}, a zombie called: {late:?}"
-    );
+    assert!(late.len() <= in_flight, "at {point}, a zombie called: {late:?}");
     assert!(late.iter().all(|call| call.call.worker == frozen));
     let now = client.steps(id).await.unwrap();
     assert_eq!(now, steps, "at {point}, a zombie wrote a record");
@@ -325,11 +234,7 @@ async fn woken(
     assert!(fleet.kill(1));
     let next = format!("{id}/next");
     submit(client, "linear", &next).await;
-    assert_eq!(
-        result(client, &next).await.len(),
-        5,
-        "the thawed worker goes on working"
-    );
+    assert_eq!(result(client, &next).await.len(), 5, "the thawed worker goes on working");
     true
 }
 
@@ -339,10 +244,7 @@ async fn woken_beside_its_heir(place: &Place, ledger: &Ledger, client: &Client, 
     let mut fleet = Fleet::new(&place.url, ledger);
     fleet.start(0, &Recipe::freezing("record.before:2"));
     submit(client, "slow", id).await;
-    until("the zombie made its call", || {
-        ledger.calls(id, "slow2").len() == 1
-    })
-    .await;
+    until("the zombie made its call", || ledger.calls(id, "slow2").len() == 1).await;
     tokio::time::sleep(2 * SLOW_FOR).await;
     fleet.start(1, &Recipe::default());
     let began = Instant::now();
@@ -356,10 +258,6 @@ async fn woken_beside_its_heir(place: &Place, ledger: &Ledger, client: &Client, 
     let nonces = result(client, id).await;
     let given = ledger.calls(id, "slow2");
     assert_eq!(given.len(), 2, "the heir was disturbed");
-    assert_eq!(
-        Some(&nonces[1]),
-        given[1].answer.as_ref(),
-        "the zombie's record was taken"
-    );
+    assert_eq!(Some(&nonces[1]), given[1].answer.as_ref(), "the zombie's record was taken");
     true
 }

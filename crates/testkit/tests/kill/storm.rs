@@ -60,26 +60,19 @@ impl Drop for Seed {
 }
 
 fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable)
-        .ok()
-        .and_then(|text| text.parse().ok())
+    std::env::var(variable).ok().and_then(|text| text.parse().ok())
 }
 
 /// Kills workers so many times, then judges.
 pub(crate) async fn storm(place: &Place, kills: u64) {
     let kills = number("STEADFAST_KILL_COUNT").unwrap_or(kills);
-    let now = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let seed = number("STEADFAST_KILL_SEED").unwrap_or(u64::from(now.subsec_nanos()));
     let repeat = Seed { seed, kills };
     let began = Instant::now();
     let ledger = Ledger::open(&place.dir.path().join("ledger")).unwrap();
     let client = Client::connect(&place.url).await.unwrap();
-    client
-        .put_queue(Queue::new(NARROW).concurrency(NARROW_MOST))
-        .await
-        .unwrap();
+    client.put_queue(Queue::new(NARROW).concurrency(NARROW_MOST)).await.unwrap();
     let weather = Weather::default();
     let mut fleet = Fleet::new(&place.url, &ledger);
     let mut watch = Watch::new(client.clone(), &ledger);
@@ -100,12 +93,7 @@ pub(crate) async fn storm(place: &Place, kills: u64) {
     faults.extend(end_all(&mut fleet));
     let log = ledger.log();
     let (lives, runs, acked) = (&fleet.lives, &watch.runs, &submission.acked);
-    faults.extend(check::check(&History {
-        log: &log,
-        lives,
-        runs,
-        acked,
-    }));
+    faults.extend(check::check(&History { log: &log, lives, runs, acked }));
     explain_stuck(&client, &watch).await;
     eprintln!(
         "{}: {} kills ({} more at crash points, {} freezes), {} runs, {} calls, {} repeated, \
@@ -120,12 +108,7 @@ pub(crate) async fn storm(place: &Place, kills: u64) {
         watch.samples,
         began.elapsed().as_secs_f64(),
     );
-    assert!(
-        faults.is_empty(),
-        "{} faults:\n{}",
-        faults.len(),
-        faults.join("\n")
-    );
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
     drop(repeat);
 }
 
@@ -142,10 +125,7 @@ async fn rage(fleet: &mut Fleet<'_>, seed: u64, kills: u64) -> Toll {
         let now = Instant::now();
         for place in 0..WORKERS {
             if let Some(status) = fleet.ended(place) {
-                assert!(
-                    !status.success(),
-                    "worker {place} ended without being asked"
-                );
+                assert!(!status.success(), "worker {place} ended without being asked");
                 assert_eq!(status.code(), None, "worker {place} failed: {status}");
                 toll.crashes += 1;
                 fleet.start(place, &recipe(place, &mut dice));
@@ -191,11 +171,7 @@ fn recipe(place: usize, dice: &mut Dice) -> Recipe {
         let point = dice.one(&crash::POINTS);
         format!("{point}:{}", dice.between(1, 3))
     });
-    Recipe {
-        name,
-        crash_at,
-        ..Recipe::default()
-    }
+    Recipe { name, crash_at, ..Recipe::default() }
 }
 
 struct Submission {
@@ -208,10 +184,7 @@ async fn submit(weather: &Weather, url: &str, seed: u64) -> Submission {
     let mut dice = Dice::new(seed ^ 0x5eed);
     let one = Client::connect(url).await.unwrap();
     let other = Client::connect(url).await.unwrap();
-    let mut done = Submission {
-        acked: BTreeMap::new(),
-        faults: Vec::new(),
-    };
+    let mut done = Submission { acked: BTreeMap::new(), faults: Vec::new() };
     let mut signals = tokio::task::JoinSet::new();
     let mut n = 0u32;
     while !weather.calm.load(Ordering::Acquire) {
@@ -225,13 +198,9 @@ async fn submit(weather: &Weather, url: &str, seed: u64) -> Submission {
         let started = match dice.percent(25) {
             true => {
                 let (a, b) = join(start(&one, shape, &id, n), start(&other, shape, &id, n)).await;
-                let new = [&a, &b]
-                    .iter()
-                    .filter(|r| r.as_ref().is_ok_and(Run::is_new))
-                    .count();
+                let new = [&a, &b].iter().filter(|r| r.as_ref().is_ok_and(Run::is_new)).count();
                 if new != 1 {
-                    done.faults
-                        .push(format!("{id} was new for {new} of two clients"));
+                    done.faults.push(format!("{id} was new for {new} of two clients"));
                 }
                 a.and(b)
             }
@@ -262,11 +231,7 @@ async fn start(
     n: u32,
 ) -> steadfast::Result<Run<Vec<String>>> {
     let call = client.start_named::<Vec<String>>(shape.workflow, &n).id(id);
-    if shape.workflow == "queued" {
-        call.queue(NARROW).await
-    } else {
-        call.await
-    }
+    if shape.workflow == "queued" { call.queue(NARROW).await } else { call.await }
 }
 
 /// Sends a signal and repeats it, as an impatient caller does: the run must get it once.
@@ -311,11 +276,7 @@ fn end_all(fleet: &mut Fleet<'_>) -> Vec<String> {
 }
 
 async fn explain_stuck(client: &Client, watch: &Watch<'_>) {
-    for (id, run) in watch
-        .runs
-        .iter()
-        .filter(|(_, run)| !run.row.status.is_terminal())
-    {
+    for (id, run) in watch.runs.iter().filter(|(_, run)| !run.row.status.is_terminal()) {
         let why = client.explain(id).await;
         eprintln!(
             "stuck: {id}: {} {:?}",

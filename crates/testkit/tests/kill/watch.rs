@@ -47,14 +47,7 @@ pub(crate) struct Watch<'a> {
 impl<'a> Watch<'a> {
     pub(crate) fn new(client: Client, ledger: &'a Ledger) -> Self {
         let (runs, faults) = (BTreeMap::new(), Vec::new());
-        Self {
-            client,
-            ledger,
-            runs,
-            faults,
-            samples: 0,
-            open: 0,
-        }
+        Self { client, ledger, runs, faults, samples: 0, open: 0 }
     }
 
     /// Looks at every run that is not over, or was not when last seen.
@@ -67,28 +60,21 @@ impl<'a> Watch<'a> {
             .map(|(id, _)| id.clone())
             .collect();
         let open = vec![RunStatus::Enqueued, RunStatus::Pending];
-        let filter = RunFilter {
-            status: open,
-            ..RunFilter::default()
-        };
+        let filter = RunFilter { status: open, ..RunFilter::default() };
         let rows = self.client.list(filter, 1000).await?.runs;
         self.open = rows.len();
         let narrow = |run: &&RunInfo| run.queue == NARROW && run.status == RunStatus::Pending;
         let held = rows.iter().filter(narrow).count();
         if held > NARROW_MOST as usize {
-            self.faults.push(format!(
-                "{held} runs of the queue were PENDING, {NARROW_MOST} may be"
-            ));
+            self.faults
+                .push(format!("{held} runs of the queue were PENDING, {NARROW_MOST} may be"));
         }
-        let listed: BTreeMap<String, RunInfo> = rows
-            .into_iter()
-            .map(|row| (row.run_id.clone(), row))
-            .collect();
+        let listed: BTreeMap<String, RunInfo> =
+            rows.into_iter().map(|row| (row.run_id.clone(), row)).collect();
         for id in was_open.iter().filter(|id| !listed.contains_key(*id)) {
             let row = self.client.get(id).await?;
             if !row.status.is_terminal() {
-                self.faults
-                    .push(format!("{id} is {} after it was over", row.status));
+                self.faults.push(format!("{id} is {} after it was over", row.status));
             }
             self.look(row).await?;
         }
@@ -116,16 +102,13 @@ impl<'a> Watch<'a> {
         };
         let seen_us = self.ledger.now_us();
         let faults = &mut self.faults;
-        let watched = self.runs.entry(id).or_insert_with(|| Watched {
-            row: row.clone(),
-            records: BTreeMap::new(),
-        });
+        let watched = self
+            .runs
+            .entry(id)
+            .or_insert_with(|| Watched { row: row.clone(), records: BTreeMap::new() });
         compare(&watched.row, &row, faults);
         watched.row = row;
-        for step in steps
-            .into_iter()
-            .filter(|step| step.state == StepState::Done)
-        {
+        for step in steps.into_iter().filter(|step| step.state == StepState::Done) {
             note(watched, step, seen_us, faults);
         }
         Ok(())
@@ -135,37 +118,19 @@ impl<'a> Watch<'a> {
 fn compare(before: &RunInfo, now: &RunInfo, faults: &mut Vec<String>) {
     let id = &now.run_id;
     if now.epoch < before.epoch {
-        faults.push(format!(
-            "the epoch of {id} went from {} to {}",
-            before.epoch, now.epoch
-        ));
+        faults.push(format!("the epoch of {id} went from {} to {}", before.epoch, now.epoch));
     }
     let end = |run: &RunInfo| (run.status, run.output.clone(), run.finished_at);
     if before.status.is_terminal() && end(before) != end(now) {
-        faults.push(format!(
-            "{id} was over and changed: {:?}, {:?}",
-            end(before),
-            end(now)
-        ));
+        faults.push(format!("{id} was over and changed: {:?}, {:?}", end(before), end(now)));
     }
 }
 
 fn note(watched: &mut Watched, step: StepRecord, seen_us: u64, faults: &mut Vec<String>) {
-    let recorded = Recorded {
-        name: step.name,
-        kind: step.kind,
-        outcome: step.outcome,
-        seen_us,
-    };
-    let known = watched
-        .records
-        .entry(step.id)
-        .or_insert_with(|| recorded.clone());
+    let recorded = Recorded { name: step.name, kind: step.kind, outcome: step.outcome, seen_us };
+    let known = watched.records.entry(step.id).or_insert_with(|| recorded.clone());
     if known.name != recorded.name || known.outcome != recorded.outcome {
         let id = &watched.row.run_id;
-        faults.push(format!(
-            "record {} of {id} changed: {known:?}, {recorded:?}",
-            step.id
-        ));
+        faults.push(format!("record {} of {id} changed: {known:?}, {recorded:?}", step.id));
     }
 }

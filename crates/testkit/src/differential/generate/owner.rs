@@ -26,11 +26,7 @@ impl Generator {
         Record {
             id,
             seq: r.below(20),
-            name: if r.chance(96) {
-                format!("s{id}")
-            } else {
-                "other".to_owned()
-            },
+            name: if r.chance(96) { format!("s{id}") } else { "other".to_owned() },
             kind: *r.pick(&[&Kind::Step, &Kind::Effect, &Kind::Spawn, &Kind::Signal]),
             state: *r.pick(&[
                 &RecordState::Done,
@@ -61,20 +57,13 @@ impl Generator {
         if let Some(With::Spawn(child)) = &with {
             record.child = Some(child.run_id.clone());
         }
-        Entry {
-            record,
-            replaces: self.random.chance(25),
-            with,
-        }
+        Entry { record, replaces: self.random.chance(25), with }
     }
 
     fn with(&mut self, lease: &Lease) -> With {
         match self.random.below(12) {
             0..2 => With::Consume(self.random.number(0, 3)),
-            2..4 => With::Publish {
-                key: self.random.text(KEYS),
-                value: self.value(),
-            },
+            2..4 => With::Publish { key: self.random.text(KEYS), value: self.value() },
             4..6 => {
                 let stream = self.random.text(STREAMS);
                 let item = self.random.chance(85).then(|| self.value());
@@ -85,47 +74,25 @@ impl Generator {
                 let run_id = self.random.text(CHILDREN);
                 let parent = lease.run_id.clone();
                 let detached = self.random.chance(30);
-                With::Spawn(Box::new(Start {
-                    run_id,
-                    parent,
-                    detached,
-                    ..self.start()
-                }))
+                With::Spawn(Box::new(Start { run_id, parent, detached, ..self.start() }))
             }
         }
     }
 
     pub(super) fn record(&mut self) -> Write {
         let lease = self.lease();
-        Write {
-            entries: self.entries(&lease),
-            lease,
-            now: self.now(),
-        }
+        Write { entries: self.entries(&lease), lease, now: self.now() }
     }
 
     pub(super) fn finish(&mut self) -> Finish {
         let lease = self.lease();
-        let entries = if self.random.chance(30) {
-            self.entries(&lease)
-        } else {
-            Vec::new()
-        };
-        Finish {
-            lease,
-            entries,
-            outcome: self.outcome(),
-            now: self.now(),
-        }
+        let entries = if self.random.chance(30) { self.entries(&lease) } else { Vec::new() };
+        Finish { lease, entries, outcome: self.outcome(), now: self.now() }
     }
 
     pub(super) fn suspend(&mut self) -> Suspend {
         let lease = self.lease();
-        let entries = if self.random.chance(40) {
-            self.entries(&lease)
-        } else {
-            Vec::new()
-        };
+        let entries = if self.random.chance(40) { self.entries(&lease) } else { Vec::new() };
         let wake = self.random.number(-1, 40) * SECOND;
         Suspend {
             lease,
@@ -143,11 +110,6 @@ impl Generator {
 
     pub(super) fn continue_as_new(&mut self) -> ContinueAsNew {
         let (lease, input) = (self.lease(), self.value());
-        ContinueAsNew {
-            lease,
-            input,
-            generation: self.random.number(0, 2),
-            now: self.now(),
-        }
+        ContinueAsNew { lease, input, generation: self.random.number(0, 2), now: self.now() }
     }
 }

@@ -1,8 +1,8 @@
 //! Whether one reply was allowed, given all replies before it.
 //!
-//! Invariants: epochs only rise; a write is accepted from the newest lease alone, or is the repeat of
-//! one that was; nobody is claimed under a live lease or before its time; a final record keeps its
-//! value for ever; a signal is consumed once; what is over stays over.
+//! Invariants: epochs only rise; a write is accepted from the newest lease alone, or is the repeat
+//! of one that was; nobody is claimed under a live lease or before its time; a final record keeps
+//! its value for ever; a signal is consumed once; what is over stays over.
 
 use steadfast_core::Timestamp;
 use steadfast_core::driver::RecordState;
@@ -56,10 +56,20 @@ impl Known {
                 return self.park(&op.lease, op.now, "Release");
             }
             (Op::ContinueAsNew(op), Reply::ContinueAsNew(Written::Done)) => {
+                let known = self.runs.get(&op.lease.run_id);
+                let repeated = |run: &Held| {
+                    run.generation == op.generation + 1 && run.epoch == op.lease.epoch + 1
+                };
+                if known.is_some_and(repeated) {
+                    return Ok(());
+                }
                 let run = self.owner(&op.lease, "ContinueAsNew")?;
                 run.generation = op.generation + 1;
+                run.epoch += 1;
             }
-            (Op::Cancel(op), Reply::Cancel(cancelled)) => return self.cancelled(tick, op, cancelled),
+            (Op::Cancel(op), Reply::Cancel(cancelled)) => {
+                return self.cancelled(tick, op, cancelled);
+            }
             (Op::Resume(op), Reply::Resume(op::Resumed::Done)) => {
                 let run = self.runs.entry(op.run_id.clone()).or_default();
                 (run.over, run.enqueued, run.attempts) = (false, true, 0);
@@ -67,8 +77,7 @@ impl Known {
             }
             (Op::Fork(op), Reply::Fork(Forked::Done)) => {
                 let max_attempts = self.runs.get(&op.source).map_or(0, |run| run.max_attempts);
-                let run =
-                    Held { enqueued: true, forked: true, max_attempts, ..Held::default() };
+                let run = Held { enqueued: true, forked: true, max_attempts, ..Held::default() };
                 self.runs.entry(op.run_id.clone()).or_insert(run);
             }
             (Op::Signal(op), Reply::Signal(signalled)) => return self.signalled(op, signalled),
@@ -122,7 +131,10 @@ impl Known {
             }
             if !by.dequeued && run.until > by.now {
                 let what = if run.parked { "waits" } else { "is leased" };
-                return Err(format!("{id} was claimed at {} but {what} until {}", by.now, run.until));
+                return Err(format!(
+                    "{id} was claimed at {} but {what} until {}",
+                    by.now, run.until
+                ));
             }
             run.attempts += i64::from(!run.parked);
             run.epoch = row.epoch;
@@ -162,7 +174,9 @@ impl Known {
             let run = self.runs.entry(id.clone()).or_default();
             let mine = run.worker == op.worker && run.epoch == *epoch && !run.over && !run.parked;
             if mine == lost.contains(id) {
-                return Err(format!("{id} of epoch {epoch}: owner {mine}, heartbeat says otherwise"));
+                return Err(format!(
+                    "{id} of epoch {epoch}: owner {mine}, heartbeat says otherwise"
+                ));
             }
             if mine {
                 run.until = run.until.max(op.lease_until);

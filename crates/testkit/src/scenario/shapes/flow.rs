@@ -38,9 +38,7 @@ macro_rules! started {
 pub(super) const LINEAR: Shape = Shape {
     name: "linear",
     nodes: 2,
-    script: |script| {
-        Box::pin(async move { script.submit(script.spec("run", "linear", 7)).await })
-    },
+    script: |script| Box::pin(async move { script.submit(script.spec("run", "linear", 7)).await }),
     check: |view| {
         let values = ["a", "b", "c"].map(|step| view.value("run", step));
         view.returned("run", &json!(values))
@@ -245,7 +243,12 @@ async fn panics(cx: Cx, _: u64) -> Result<(String, u64)> {
     Ok((code, act(&cx, "after", &[]).await?))
 }
 
-fn effect(cx: &Cx, effect: Effect, step: &'static str, how: How) -> steadfast_core::workflow::Call<u64> {
+fn effect(
+    cx: &Cx,
+    effect: Effect,
+    step: &'static str,
+    how: How,
+) -> steadfast_core::workflow::Call<u64> {
     let (site, run) = (site(cx), cx.run_id().to_owned());
     cx.effect(effect, move |key| {
         let deed = Deed { run: run.clone(), step, saw: Vec::new(), key, strict: true, how };

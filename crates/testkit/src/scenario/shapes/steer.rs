@@ -177,6 +177,17 @@ async fn bystander(cx: Cx, _: u64) -> Result<u64> {
     act(&cx, "b", &[a]).await
 }
 
+/// Steps that take as long as it takes to lose a lease: a zombie meets its successor at work.
+pub(super) const SLOW_STEPS: Shape = Shape {
+    name: "slow_steps",
+    nodes: 2,
+    script: |script| Box::pin(async move { script.start("run", "drained", 1).await }),
+    check: |view| {
+        let values = ["a", "b", "c"].map(|step| view.value("run", step));
+        view.returned("run", &json!(values))
+    },
+};
+
 /// X16: a worker that stops gives its runs back, and leaves nothing running.
 pub(super) const SHUTDOWN: Shape = Shape {
     name: "shutdown",

@@ -29,10 +29,7 @@ async fn collects(cx: Cx, n: usize) -> Result<Vec<u32>> {
 
 async fn a_signal_before_the_wait_is_kept(on: Fixture) {
     let client = on.client();
-    let run = client
-        .start_named::<Vec<u32>>("collects", &2)
-        .await
-        .unwrap();
+    let run = client.start_named::<Vec<u32>>("collects", &2).await.unwrap();
     run.signal("n", 1).await.unwrap();
     run.signal("other", 9).await.unwrap();
     run.signal("n", 2).await.unwrap();
@@ -47,10 +44,7 @@ async fn signals_are_consumed_once_and_in_order(on: Fixture) {
     for n in 0..30u32 {
         run.signal("n", n).await.unwrap();
     }
-    assert_eq!(
-        run.result_within(SOON).await.unwrap(),
-        (0..30).collect::<Vec<u32>>()
-    );
+    assert_eq!(run.result_within(SOON).await.unwrap(), (0..30).collect::<Vec<u32>>());
     let late = run.signal("n", 31).await.unwrap_err();
     assert_eq!(late.code(), "SF-0113");
     fabric.shutdown().await;
@@ -62,19 +56,13 @@ async fn a_signal_of_the_same_id_arrives_once(on: Fixture) {
     for _ in 0..3 {
         fabric.signal_once(run.id(), "n", 1, "first").await.unwrap();
     }
-    fabric
-        .signal_once(run.id(), "n", 2, "second")
-        .await
-        .unwrap();
+    fabric.signal_once(run.id(), "n", 2, "second").await.unwrap();
     assert_eq!(run.result_within(SOON).await.unwrap(), [1, 2]);
     fabric.shutdown().await;
 }
 
 async fn limited(cx: Cx, _: ()) -> Result<(Option<u32>, Option<u32>)> {
-    let none = cx
-        .wait_signal("n")
-        .timeout(Duration::from_millis(100))
-        .await?;
+    let none = cx.wait_signal("n").timeout(Duration::from_millis(100)).await?;
     let some = cx.wait_signal("n").timeout(SOON).await?;
     Ok((none, some))
 }
@@ -83,10 +71,7 @@ async fn a_wait_with_a_limit_ends_without_a_signal(on: Fixture) {
     let fabric = on.fabric().workflow(limited).start().await.unwrap();
     let run = fabric.start(limited, ()).await.unwrap();
     until("the first wait is over", async || {
-        fabric
-            .steps(run.id())
-            .await
-            .is_ok_and(|steps| steps.len() == 1)
+        fabric.steps(run.id()).await.is_ok_and(|steps| steps.len() == 1)
     })
     .await;
     run.signal("n", 7).await.unwrap();
@@ -115,10 +100,7 @@ async fn a_suspended_run_leaves_memory_and_is_explained(on: Fixture) {
     })
     .await;
     assert_eq!(run.status().await.unwrap(), RunStatus::Pending);
-    assert_eq!(
-        fabric.explain(run.id()).await.unwrap().detail,
-        "waits for a signal \"n\""
-    );
+    assert_eq!(fabric.explain(run.id()).await.unwrap().detail, "waits for a signal \"n\"");
     run.signal("n", 3).await.unwrap();
     assert_eq!(run.result_within(SOON).await.unwrap(), [3]);
     fabric.shutdown().await;
@@ -131,13 +113,7 @@ async fn sends(cx: Cx, to: String) -> Result<()> {
 }
 
 async fn a_run_sends_to_another_once(on: Fixture) {
-    let fabric = on
-        .fabric()
-        .workflow(collects)
-        .workflow(sends)
-        .start()
-        .await
-        .unwrap();
+    let fabric = on.fabric().workflow(collects).workflow(sends).start().await.unwrap();
     let receiver = fabric.start(collects, 2).id("receiver").await.unwrap();
     let sender = fabric.start(sends, "receiver".to_owned()).await.unwrap();
     assert_eq!(receiver.result_within(SOON).await.unwrap(), [41, 42]);
@@ -163,10 +139,7 @@ async fn published_values_are_read_from_outside(on: Fixture) {
     let fabric = on.fabric().workflow(publishes).start().await.unwrap();
     let run = fabric.start(publishes, ()).await.unwrap();
     assert_eq!(run.value::<u32>("progress", SOON).await.unwrap(), Some(50));
-    assert_eq!(
-        run.value::<u32>("other", Duration::ZERO).await.unwrap(),
-        None
-    );
+    assert_eq!(run.value::<u32>("other", Duration::ZERO).await.unwrap(), None);
     run.signal("go", ()).await.unwrap();
     run.result_within(SOON).await.unwrap();
     assert_eq!(run.value::<u32>("progress", SOON).await.unwrap(), Some(100));

@@ -64,11 +64,7 @@ async fn passes(cx: Cx, n: u32) -> Result<u32> {
 async fn global_concurrency_holds_over_two_workers(on: Fixture) {
     let gauge = Arc::new(Gauge::default());
     let build = || on.fabric().workflow(passes).state(gauge.clone());
-    let one = build()
-        .queue(Queue::new("q").concurrency(3))
-        .start()
-        .await
-        .unwrap();
+    let one = build().queue(Queue::new("q").concurrency(3)).start().await.unwrap();
     let two = build().start().await.unwrap();
     let mut runs = Vec::new();
     for n in 0..24 {
@@ -87,11 +83,7 @@ async fn global_concurrency_holds_over_two_workers(on: Fixture) {
 async fn worker_concurrency_holds_for_each_worker(on: Fixture) {
     let (mine, theirs) = (Arc::new(Gauge::default()), Arc::new(Gauge::default()));
     let build = |gauge: &Arc<Gauge>| on.fabric().workflow(passes).state(gauge.clone());
-    let one = build(&mine)
-        .queue(Queue::new("q").worker_concurrency(2))
-        .start()
-        .await
-        .unwrap();
+    let one = build(&mine).queue(Queue::new("q").worker_concurrency(2)).start().await.unwrap();
     let two = build(&theirs).start().await.unwrap();
     let mut runs = Vec::new();
     for n in 0..24 {
@@ -100,12 +92,7 @@ async fn worker_concurrency_holds_for_each_worker(on: Fixture) {
     for run in &runs {
         run.result_within(SOON).await.unwrap();
     }
-    assert!(
-        mine.most() <= 2 && theirs.most() <= 2,
-        "{} and {}",
-        mine.most(),
-        theirs.most()
-    );
+    assert!(mine.most() <= 2 && theirs.most() <= 2, "{} and {}", mine.most(), theirs.most());
     one.shutdown().await;
     two.shutdown().await;
 }
@@ -115,11 +102,7 @@ async fn a_rate_limit_holds_in_every_window(on: Fixture) {
     let period = Duration::from_millis(600);
     let gauge = Arc::new(Gauge::default());
     let fabric = on.fabric().workflow(passes).state(gauge.clone());
-    let fabric = fabric
-        .queue(Queue::new("q").rate(4, period))
-        .start()
-        .await
-        .unwrap();
+    let fabric = fabric.queue(Queue::new("q").rate(4, period)).start().await.unwrap();
     let mut runs = Vec::new();
     for n in 0..12 {
         runs.push(fabric.start(passes, n).queue("q").await.unwrap());
@@ -145,11 +128,7 @@ async fn priorities_go_first_when_the_queue_has_them(on: Fixture) {
     for priorities in [true, false] {
         let name = if priorities { "ranked" } else { "plain" };
         let queue = Queue::new(name).concurrency(1);
-        let queue = if priorities {
-            queue.priorities()
-        } else {
-            queue
-        };
+        let queue = if priorities { queue.priorities() } else { queue };
         let client = on.client();
         client.put_queue(queue).await.unwrap();
         let mut runs = Vec::new();
@@ -159,21 +138,11 @@ async fn priorities_go_first_when_the_queue_has_them(on: Fixture) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         let gauge = Arc::new(Gauge::default());
-        let fabric = on
-            .fabric()
-            .workflow(passes)
-            .state(gauge.clone())
-            .start()
-            .await
-            .unwrap();
+        let fabric = on.fabric().workflow(passes).state(gauge.clone()).start().await.unwrap();
         for run in &runs {
             run.result_within(SOON).await.unwrap();
         }
-        let expected = if priorities {
-            [5, 4, 3, 2, 1, 0]
-        } else {
-            [0, 1, 2, 3, 4, 5]
-        };
+        let expected = if priorities { [5, 4, 3, 2, 1, 0] } else { [0, 1, 2, 3, 4, 5] };
         assert_eq!(*gauge.order.lock().unwrap(), expected);
         fabric.shutdown().await;
     }
@@ -182,81 +151,45 @@ async fn priorities_go_first_when_the_queue_has_them(on: Fixture) {
 /// R88
 async fn partitions_have_limits_of_their_own_and_none_starves(on: Fixture) {
     let client = on.client();
-    client
-        .put_queue(Queue::new("q").partitioned().concurrency(1))
-        .await
-        .unwrap();
+    client.put_queue(Queue::new("q").partitioned().concurrency(1)).await.unwrap();
     let mut runs = Vec::new();
     for n in 0..30u32 {
         // One key has nearly all the work.
-        let key = if n % 10 == 9 {
-            format!("small-{n}")
-        } else {
-            "big".to_owned()
-        };
-        let start = client
-            .start_named::<u32>("passes", &n)
-            .queue("q")
-            .partition(key);
+        let key = if n % 10 == 9 { format!("small-{n}") } else { "big".to_owned() };
+        let start = client.start_named::<u32>("passes", &n).queue("q").partition(key);
         runs.push(start.await.unwrap());
     }
     let gauge = Arc::new(Gauge::default());
-    let fabric = on
-        .fabric()
-        .workflow(passes)
-        .state(gauge.clone())
-        .start()
-        .await
-        .unwrap();
+    let fabric = on.fabric().workflow(passes).state(gauge.clone()).start().await.unwrap();
     for run in &runs {
         run.result_within(SOON).await.unwrap();
     }
-    assert!(
-        gauge.most() <= 4,
-        "one for each of four keys, {} at once",
-        gauge.most()
-    );
+    assert!(gauge.most() <= 4, "one for each of four keys, {} at once", gauge.most());
     let order = gauge.order.lock().unwrap().clone();
     let big: Vec<u32> = order.iter().copied().filter(|n| n % 10 != 9).collect();
     assert!(big.is_sorted(), "oldest first inside a key");
     let last_small = order.iter().rposition(|n| n % 10 == 9).unwrap();
-    assert!(
-        last_small < 15,
-        "the small keys did not wait behind the big one: {order:?}"
-    );
+    assert!(last_small < 15, "the small keys did not wait behind the big one: {order:?}");
     fabric.shutdown().await;
 }
 
 async fn a_paused_queue_starts_nothing_until_it_is_resumed(on: Fixture) {
     let gauge = Arc::new(Gauge::default());
     let fabric = on.fabric().workflow(passes).state(gauge.clone());
-    let fabric = fabric
-        .queue(Queue::new("q").paused(true))
-        .start()
-        .await
-        .unwrap();
+    let fabric = fabric.queue(Queue::new("q").paused(true)).start().await.unwrap();
     let run = fabric.start(passes, 1).queue("q").await.unwrap();
     let why = fabric.explain(run.id()).await.unwrap();
     assert_eq!(why.rule, Rule::QueuePaused);
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(run.status().await.unwrap(), RunStatus::Enqueued);
-    assert!(
-        !fabric.put_queue(Queue::new("q")).await.unwrap(),
-        "changed, not made"
-    );
+    assert!(!fabric.put_queue(Queue::new("q")).await.unwrap(), "changed, not made");
     run.result_within(SOON).await.unwrap();
     fabric.shutdown().await;
 }
 
 async fn a_delayed_start_waits(on: Fixture) {
     let gauge = Arc::new(Gauge::default());
-    let fabric = on
-        .fabric()
-        .workflow(passes)
-        .state(gauge.clone())
-        .start()
-        .await
-        .unwrap();
+    let fabric = on.fabric().workflow(passes).state(gauge.clone()).start().await.unwrap();
     let delay = Duration::from_millis(400);
     let run = fabric.start(passes, 1).delay(delay).await.unwrap();
     assert_eq!(fabric.explain(run.id()).await.unwrap().rule, Rule::Delayed);
@@ -276,14 +209,7 @@ async fn a_deduplication_id_is_taken_while_its_run_is_active(on: Fixture) {
     run.result_within(SOON).await.unwrap();
     let next = fabric.start(waits, ()).dedupe("d").await.unwrap();
     next.cancel("").await.unwrap();
-    fabric
-        .start(waits, ())
-        .dedupe("d")
-        .await
-        .unwrap()
-        .cancel("")
-        .await
-        .unwrap();
+    fabric.start(waits, ()).dedupe("d").await.unwrap().cancel("").await.unwrap();
     fabric.shutdown().await;
 }
 
@@ -293,34 +219,16 @@ async fn waits(cx: Cx, _: ()) -> Result<()> {
 
 async fn a_debounced_start_takes_the_last_input(on: Fixture) {
     let gauge = Arc::new(Gauge::default());
-    let fabric = on
-        .fabric()
-        .workflow(passes)
-        .state(gauge.clone())
-        .start()
-        .await
-        .unwrap();
+    let fabric = on.fabric().workflow(passes).state(gauge.clone()).start().await.unwrap();
     let quiet = Duration::from_millis(500);
-    let first = fabric
-        .start(passes, 1)
-        .debounce("k", quiet, None)
-        .await
-        .unwrap();
+    let first = fabric.start(passes, 1).debounce("k", quiet, None).await.unwrap();
     for n in 2..=4 {
-        let again = fabric
-            .start(passes, n)
-            .debounce("k", quiet, None)
-            .await
-            .unwrap();
+        let again = fabric.start(passes, n).debounce("k", quiet, None).await.unwrap();
         assert_eq!(again.id(), first.id());
     }
     assert_eq!(first.result_within(SOON).await.unwrap(), 4);
     assert_eq!(*gauge.order.lock().unwrap(), [4]);
-    let other = fabric
-        .start(passes, 9)
-        .debounce("k", Duration::ZERO, None)
-        .await
-        .unwrap();
+    let other = fabric.start(passes, 9).debounce("k", Duration::ZERO, None).await.unwrap();
     assert_ne!(other.id(), first.id());
     assert_eq!(other.result_within(SOON).await.unwrap(), 9);
     fabric.shutdown().await;
@@ -329,22 +237,10 @@ async fn a_debounced_start_takes_the_last_input(on: Fixture) {
 /// R85
 async fn a_full_queue_is_explained_with_its_holders(on: Fixture) {
     let fabric = on.fabric().workflow(waits);
-    let fabric = fabric
-        .queue(Queue::new("q").concurrency(1))
-        .start()
-        .await
-        .unwrap();
-    let holder = fabric
-        .start(waits, ())
-        .id("holder")
-        .queue("q")
-        .await
-        .unwrap();
+    let fabric = fabric.queue(Queue::new("q").concurrency(1)).start().await.unwrap();
+    let holder = fabric.start(waits, ()).id("holder").queue("q").await.unwrap();
     until("it holds the slot", async || {
-        holder
-            .status()
-            .await
-            .is_ok_and(|status| status == RunStatus::Pending)
+        holder.status().await.is_ok_and(|status| status == RunStatus::Pending)
     })
     .await;
     let waiting = fabric.start(waits, ()).queue("q").await.unwrap();
@@ -373,11 +269,7 @@ async fn slotted(cx: Cx, n: u32) -> Result<u32> {
 async fn steps_hold_slots_of_a_queue(on: Fixture) {
     let gauge = Arc::new(Gauge::default());
     let fabric = on.fabric().workflow(slotted).state(gauge.clone());
-    let fabric = fabric
-        .queue(Queue::new("narrow").concurrency(2))
-        .start()
-        .await
-        .unwrap();
+    let fabric = fabric.queue(Queue::new("narrow").concurrency(2)).start().await.unwrap();
     let mut runs = Vec::new();
     for n in 0..10 {
         runs.push(fabric.start(slotted, n).await.unwrap());
@@ -393,10 +285,7 @@ async fn a_missing_queue_is_refused(on: Fixture) {
     let fabric = on.fabric().workflow(passes).start().await.unwrap();
     let refused = fabric.start(passes, 1).queue("nowhere").await.unwrap_err();
     assert_eq!(refused.code(), "SF-0112");
-    let zero = fabric
-        .put_queue(Queue::new("q").concurrency(0))
-        .await
-        .unwrap_err();
+    let zero = fabric.put_queue(Queue::new("q").concurrency(0)).await.unwrap_err();
     assert_eq!(zero.code(), "SF-0117");
     assert!(fabric.queues().await.unwrap().is_empty(), "nothing changed");
     fabric.shutdown().await;

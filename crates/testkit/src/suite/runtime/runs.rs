@@ -33,9 +33,7 @@ async fn double(n: u32) -> Result<u32> {
 
 async fn arithmetic(cx: Cx, n: u32) -> Result<u32> {
     let a = cx.step(double, n).await?;
-    let b = cx
-        .read("fetch", move || async move { Ok::<_, Error>(a + 1) })
-        .await?;
+    let b = cx.read("fetch", move || async move { Ok::<_, Error>(a + 1) }).await?;
     cx.compute("more", || b + 1)
 }
 
@@ -46,23 +44,12 @@ async fn a_run_returns_its_value_and_the_same_id_is_the_same_run(on: Fixture) {
     assert!(run.is_new());
     assert_eq!(run.result_within(SOON).await.unwrap(), 42);
     let info = run.info().await.unwrap();
-    assert_eq!(
-        (info.status, info.output.as_deref()),
-        (RunStatus::Success, Some("42"))
-    );
+    assert_eq!((info.status, info.output.as_deref()), (RunStatus::Success, Some("42")));
     let again = fabric.start(arithmetic, 20).id("one").await.unwrap();
     assert!(!again.is_new());
     let other_input = fabric.start(arithmetic, 21).id("one").await.unwrap_err();
-    let other_code = on
-        .client()
-        .start_named::<u32>("else", &20)
-        .id("one")
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (other_input.code(), other_code.code()),
-        ("SF-0110", "SF-0110")
-    );
+    let other_code = on.client().start_named::<u32>("else", &20).id("one").await.unwrap_err();
+    assert_eq!((other_input.code(), other_code.code()), ("SF-0110", "SF-0110"));
     assert!(other_code.message().contains("another workflow"));
     assert_eq!(run.info().await.unwrap(), info, "nothing changed");
     fabric.shutdown().await;
@@ -105,35 +92,18 @@ async fn every_step_is_stored_with_all_that_is_known_of_it(on: Fixture) {
     let steps = fabric.steps(run.id()).await.unwrap();
     let seen: Vec<_> = steps
         .iter()
-        .map(|s| {
-            (
-                s.id,
-                s.name.as_str(),
-                s.kind,
-                s.outcome.clone().unwrap(),
-                s.input.clone(),
-            )
-        })
+        .map(|s| (s.id, s.name.as_str(), s.kind, s.outcome.clone().unwrap(), s.input.clone()))
         .collect();
     assert_eq!(
         seen,
         [
-            (
-                0,
-                "double",
-                StepKind::Step,
-                "10".to_owned(),
-                Some("5".to_owned())
-            ),
+            (0, "double", StepKind::Step, "10".to_owned(), Some("5".to_owned())),
             (1, "fetch", StepKind::Read, "11".to_owned(), None),
             (2, "more", StepKind::Compute, "12".to_owned(), None),
         ]
     );
     for step in &steps {
-        assert!(
-            step.started_at.as_millis() >= began - 60_000,
-            "epoch milliseconds"
-        );
+        assert!(step.started_at.as_millis() >= began - 60_000, "epoch milliseconds");
         assert!(step.completed_at >= step.started_at);
     }
     fabric.shutdown().await;
@@ -153,13 +123,7 @@ async fn parent(cx: Cx, n: u32) -> Result<u32> {
 
 /// R78
 async fn a_child_is_stored_with_its_parent_and_joined(on: Fixture) {
-    let fabric = on
-        .fabric()
-        .workflow(parent)
-        .workflow(arithmetic)
-        .start()
-        .await
-        .unwrap();
+    let fabric = on.fabric().workflow(parent).workflow(arithmetic).start().await.unwrap();
     let run = fabric.start(parent, 1).id("p").await.unwrap();
     assert_eq!(run.result_within(SOON).await.unwrap(), 4 + 6);
     let steps = fabric.steps("p").await.unwrap();
@@ -181,13 +145,7 @@ async fn third_time(cx: Cx, _: ()) -> Result<u32> {
     let calls = cx.state::<Calls>()?;
     let body = move || {
         let n = calls.next();
-        async move {
-            if n < 3 {
-                Err(Error::app(format!("try {n}")))
-            } else {
-                Ok(n)
-            }
-        }
+        async move { if n < 3 { Err(Error::app(format!("try {n}"))) } else { Ok(n) } }
     };
     let retry = Retry::exponential(3, Duration::from_millis(40), 2.0);
     cx.step("third", body).retry(retry).await
@@ -195,27 +153,14 @@ async fn third_time(cx: Cx, _: ()) -> Result<u32> {
 
 /// R81
 async fn step_retries_wait_longer_each_time_and_are_counted_on_the_step(on: Fixture) {
-    let fabric = on
-        .fabric()
-        .workflow(third_time)
-        .state(Calls::default())
-        .start()
-        .await
-        .unwrap();
+    let fabric = on.fabric().workflow(third_time).state(Calls::default()).start().await.unwrap();
     let run = fabric.start(third_time, ()).await.unwrap();
     assert_eq!(run.result_within(SOON).await.unwrap(), 3);
     let step = &fabric.steps(run.id()).await.unwrap()[0];
     assert_eq!(step.attempt, 3);
     let took = step.started_at.until(step.completed_at);
-    assert!(
-        took >= Duration::from_millis(120),
-        "40 + 80 ms of waits, took {took:?}"
-    );
-    assert_eq!(
-        run.info().await.unwrap().attempts,
-        1,
-        "step retries are not recoveries"
-    );
+    assert!(took >= Duration::from_millis(120), "40 + 80 ms of waits, took {took:?}");
+    assert_eq!(run.info().await.unwrap().attempts, 1, "step retries are not recoveries");
     fabric.shutdown().await;
 }
 
@@ -230,13 +175,7 @@ async fn once_only(cx: Cx, _: ()) -> Result<u32> {
 
 /// R81 C1
 async fn a_step_without_a_policy_is_tried_once(on: Fixture) {
-    let fabric = on
-        .fabric()
-        .workflow(once_only)
-        .state(Calls::default())
-        .start()
-        .await
-        .unwrap();
+    let fabric = on.fabric().workflow(once_only).state(Calls::default()).start().await.unwrap();
     let run = fabric.start(once_only, ()).await.unwrap();
     run.result_within(SOON).await.unwrap_err();
     assert_eq!(fabric.steps(run.id()).await.unwrap()[0].attempt, 1);
@@ -248,20 +187,12 @@ async fn too_slow(cx: Cx, _: ()) -> Result<()> {
         tokio::time::sleep(Duration::from_secs(600)).await;
         Ok::<_, Error>(())
     };
-    cx.step("slow", body)
-        .timeout(Duration::from_millis(50))
-        .await
+    cx.step("slow", body).timeout(Duration::from_millis(50)).await
 }
 
 async fn a_step_that_takes_too_long_is_timed_out(on: Fixture) {
     let fabric = on.fabric().workflow(too_slow).start().await.unwrap();
-    let error = fabric
-        .start(too_slow, ())
-        .await
-        .unwrap()
-        .result_within(SOON)
-        .await
-        .unwrap_err();
+    let error = fabric.start(too_slow, ()).await.unwrap().result_within(SOON).await.unwrap_err();
     assert_eq!(error.code(), "SF-0306");
     fabric.shutdown().await;
 }
@@ -296,25 +227,14 @@ async fn two_parts(cx: Cx, _: ()) -> Result<u32> {
 
 /// R93 R79 R80 C8: the dead worker's tasks vanish with its runtime, as in a killed process.
 async fn a_killed_worker_loses_its_runs_to_another_and_no_recorded_step_runs_again(on: Fixture) {
-    let trace = Arc::new(Trace {
-        first: AtomicU32::new(0),
-        second: AtomicU32::new(0),
-    });
-    let doomed = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .worker_threads(1)
-        .build();
+    let trace = Arc::new(Trace { first: AtomicU32::new(0), second: AtomicU32::new(0) });
+    let doomed = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(1).build();
     let doomed = doomed.unwrap();
     let (there, theirs) = (on.clone(), trace.clone());
     doomed
         .spawn(async move {
-            let fabric = there
-                .fabric()
-                .workflow(two_parts)
-                .state(theirs.clone())
-                .start()
-                .await
-                .unwrap();
+            let fabric =
+                there.fabric().workflow(two_parts).state(theirs.clone()).start().await.unwrap();
             fabric.start(two_parts, ()).id("r").await.unwrap();
             while theirs.second.load(Ordering::SeqCst) == 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -323,20 +243,10 @@ async fn a_killed_worker_loses_its_runs_to_another_and_no_recorded_step_runs_aga
         .await
         .unwrap();
     doomed.shutdown_background();
-    let fabric = on
-        .fabric()
-        .workflow(two_parts)
-        .state(trace.clone())
-        .start()
-        .await
-        .unwrap();
+    let fabric = on.fabric().workflow(two_parts).state(trace.clone()).start().await.unwrap();
     let run = fabric.run::<u32>("r");
     assert_eq!(run.result_within(SOON).await.unwrap(), 12);
-    assert_eq!(
-        trace.first.load(Ordering::SeqCst),
-        1,
-        "the recorded step ran once"
-    );
+    assert_eq!(trace.first.load(Ordering::SeqCst), 1, "the recorded step ran once");
     assert_eq!(run.info().await.unwrap().attempts, 2);
     fabric.shutdown().await;
 }
@@ -348,17 +258,10 @@ async fn endless(cx: Cx, _: ()) -> Result<()> {
 /// R92
 async fn a_run_beyond_its_deadline_is_cancelled_with_the_reason(on: Fixture) {
     let fabric = on.fabric().workflow(endless).start().await.unwrap();
-    let run = fabric
-        .start(endless, ())
-        .timeout(Duration::from_millis(200))
-        .await
-        .unwrap();
+    let run = fabric.start(endless, ()).timeout(Duration::from_millis(200)).await.unwrap();
     let info = run.info().await.unwrap();
     let started = info.started_at.unwrap();
-    assert_eq!(
-        info.deadline_at,
-        Some(started.after(Duration::from_millis(200)))
-    );
+    assert_eq!(info.deadline_at, Some(started.after(Duration::from_millis(200))));
     let error = run.result_within(SOON).await.unwrap_err();
     assert_eq!(error.code(), "SF-0304");
     assert_eq!(run.status().await.unwrap(), RunStatus::Cancelled);
@@ -390,14 +293,8 @@ async fn steps_side_by_side_run_at_the_same_time(on: Fixture) {
 }
 
 async fn countdown(cx: Cx, n: u32) -> Result<u32> {
-    let n = cx
-        .step("down", move || async move { Ok::<_, Error>(n - 1) })
-        .await?;
-    if n > 0 {
-        cx.continue_as_new(n).await
-    } else {
-        Ok(n)
-    }
+    let n = cx.step("down", move || async move { Ok::<_, Error>(n - 1) }).await?;
+    if n > 0 { cx.continue_as_new(n).await } else { Ok(n) }
 }
 
 async fn a_run_continues_as_new_with_an_empty_history(on: Fixture) {
@@ -411,8 +308,7 @@ async fn a_run_continues_as_new_with_an_empty_history(on: Fixture) {
 
 async fn pays(cx: Cx, order: String) -> Result<String> {
     let body = |key: String| async move { Ok::<_, Error>(format!("paid with {key}")) };
-    cx.effect(Effect::keyed("pay", format!("pay:{order}")), body)
-        .await
+    cx.effect(Effect::keyed("pay", format!("pay:{order}")), body).await
 }
 
 async fn an_effect_is_performed_with_its_key(on: Fixture) {
@@ -420,25 +316,16 @@ async fn an_effect_is_performed_with_its_key(on: Fixture) {
     let run = fabric.start(pays, "7".to_owned()).await.unwrap();
     assert_eq!(run.result_within(SOON).await.unwrap(), "paid with pay:7");
     let step = &fabric.steps(run.id()).await.unwrap()[0];
-    assert_eq!(
-        (step.kind, step.input.as_deref()),
-        (StepKind::Effect, Some("\"pay:7\""))
-    );
+    assert_eq!((step.kind, step.input.as_deref()), (StepKind::Effect, Some("\"pay:7\"")));
     fabric.shutdown().await;
 }
 
 async fn a_workflow_nobody_has_is_visible_and_waits_for_its_worker(on: Fixture) {
     let fabric = on.fabric().workflow(arithmetic).start().await.unwrap();
     let run = fabric.start_named::<u32>("countdown", &1).await.unwrap();
-    until("it is put aside", async || {
-        run.info().await.is_ok_and(|run| run.parked)
-    })
-    .await;
+    until("it is put aside", async || run.info().await.is_ok_and(|run| run.parked)).await;
     let why = fabric.explain(run.id()).await.unwrap();
-    assert_eq!(
-        why.detail,
-        "waits for a worker that has workflow \"countdown\""
-    );
+    assert_eq!(why.detail, "waits for a worker that has workflow \"countdown\"");
     let other = on.fabric().workflow(countdown).start().await.unwrap();
     assert_eq!(run.result_within(SOON).await.unwrap(), 0);
     other.shutdown().await;
@@ -476,17 +363,10 @@ async fn now_and_random_are_stable_and_cost_nothing(on: Fixture) {
     let fabric = on.fabric().workflow(draws).start().await.unwrap();
     let one = fabric.start(draws, ()).await.unwrap();
     let two = fabric.start(draws, ()).await.unwrap();
-    let (a, b) = (
-        one.result_within(SOON).await.unwrap(),
-        two.result_within(SOON).await.unwrap(),
-    );
+    let (a, b) = (one.result_within(SOON).await.unwrap(), two.result_within(SOON).await.unwrap());
     assert_ne!((a.0, &a.2), (b.0, &b.2), "runs differ");
     assert_ne!(a.0, a.1);
-    assert_eq!(
-        fabric.steps(one.id()).await.unwrap().len(),
-        1,
-        "only the sleep is recorded"
-    );
+    assert_eq!(fabric.steps(one.id()).await.unwrap().len(), 1, "only the sleep is recorded");
     let info = one.info().await.unwrap();
     assert!(info.started_at.unwrap().until(a.3) >= Duration::from_millis(300));
     fabric.shutdown().await;

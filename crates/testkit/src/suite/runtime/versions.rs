@@ -38,35 +38,18 @@ async fn patched(cx: Cx, _: ()) -> Result<u32> {
 
 /// Starts a run on old code that then waits, and stops the old worker.
 async fn left_waiting(on: &Fixture) {
-    let fabric = on
-        .fabric()
-        .workflow_named("wf", None, before)
-        .start()
-        .await
-        .unwrap();
+    let fabric = on.fabric().workflow_named("wf", None, before).start().await.unwrap();
     fabric.start_named::<u32>("wf", &()).id("r").await.unwrap();
-    until("it waits", async || {
-        fabric.get("r").await.is_ok_and(|run| run.parked)
-    })
-    .await;
+    until("it waits", async || fabric.get("r").await.is_ok_and(|run| run.parked)).await;
     fabric.shutdown().await;
 }
 
 /// X10
 async fn changed_code_is_stopped_and_names_both_steps(on: Fixture) {
     left_waiting(&on).await;
-    let fabric = on
-        .fabric()
-        .workflow_named("wf", None, after)
-        .start()
-        .await
-        .unwrap();
+    let fabric = on.fabric().workflow_named("wf", None, after).start().await.unwrap();
     fabric.signal("r", "go", ()).await.unwrap();
-    let error = fabric
-        .run::<u32>("r")
-        .result_within(SOON)
-        .await
-        .unwrap_err();
+    let error = fabric.run::<u32>("r").result_within(SOON).await.unwrap_err();
     assert_eq!(error.code(), "SF-0201");
     assert!(error.message().contains("double") && error.message().contains("renamed"));
     fabric.shutdown().await;
@@ -74,19 +57,10 @@ async fn changed_code_is_stopped_and_names_both_steps(on: Fixture) {
 
 async fn a_patch_lets_old_runs_keep_their_path(on: Fixture) {
     left_waiting(&on).await;
-    let fabric = on
-        .fabric()
-        .workflow_named("wf", None, patched)
-        .start()
-        .await
-        .unwrap();
+    let fabric = on.fabric().workflow_named("wf", None, patched).start().await.unwrap();
     fabric.signal("r", "go", ()).await.unwrap();
     assert_eq!(fabric.run::<u32>("r").result_within(SOON).await.unwrap(), 4);
-    let new = fabric
-        .start_named::<u32>("wf", &())
-        .id("new")
-        .await
-        .unwrap();
+    let new = fabric.start_named::<u32>("wf", &()).id("new").await.unwrap();
     new.signal("go", ()).await.unwrap();
     assert_eq!(new.result_within(SOON).await.unwrap(), 4);
     let names = |steps: Vec<steadfast::StepRecord>| steps.into_iter().map(|s| s.name).collect();

@@ -29,16 +29,10 @@ fn spawn(id: u64, child: Start) -> Entry {
 async fn a_child_is_started_with_its_record(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
-    let child = Start {
-        parent: "r".to_owned(),
-        ..k.start("kid")
-    };
+    let child = Start { parent: "r".to_owned(), ..k.start("kid") };
     assert_eq!(k.record(&lease, vec![spawn(0, child)]).await, Written::Done);
     let kid = k.get("kid").await;
-    assert_eq!(
-        (kid.status, kid.parent.as_str()),
-        (RunStatus::Enqueued, "r")
-    );
+    assert_eq!((kid.status, kid.parent.as_str()), (RunStatus::Enqueued, "r"));
     assert_eq!(k.steps("r").await[0].child.as_deref(), Some("kid"));
 }
 
@@ -47,10 +41,7 @@ async fn a_child_that_exists_is_attached_to(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
     k.started(k.start("kid")).await;
-    let child = Start {
-        parent: "r".to_owned(),
-        ..k.start("kid")
-    };
+    let child = Start { parent: "r".to_owned(), ..k.start("kid") };
     assert_eq!(k.record(&lease, vec![spawn(0, child)]).await, Written::Done);
     assert_eq!(k.get("kid").await.parent, "");
 }
@@ -66,14 +57,7 @@ async fn refuses(k: &Kit<'_>, child: Start) {
 async fn a_child_whose_id_is_taken_refuses_the_record(store: &dyn Store) {
     let k = Kit::new(store);
     k.started(k.start("kid")).await;
-    refuses(
-        &k,
-        Start {
-            workflow: "refund".to_owned(),
-            ..k.start("kid")
-        },
-    )
-    .await;
+    refuses(&k, Start { workflow: "refund".to_owned(), ..k.start("kid") }).await;
 }
 
 async fn a_child_on_an_unknown_queue_refuses_the_record(store: &dyn Store) {
@@ -83,30 +67,15 @@ async fn a_child_on_an_unknown_queue_refuses_the_record(store: &dyn Store) {
 
 async fn a_child_whose_deduplication_id_is_taken_refuses_the_record(store: &dyn Store) {
     let k = Kit::new(store);
-    k.started(Start {
-        dedupe_id: "d".to_owned(),
-        ..k.start("first")
-    })
-    .await;
-    refuses(
-        &k,
-        Start {
-            dedupe_id: "d".to_owned(),
-            ..k.start("kid")
-        },
-    )
-    .await;
+    k.started(Start { dedupe_id: "d".to_owned(), ..k.start("first") }).await;
+    refuses(&k, Start { dedupe_id: "d".to_owned(), ..k.start("kid") }).await;
     assert_eq!(k.find("kid").await, None);
 }
 
 async fn the_end_of_a_child_wakes_its_parent(store: &dyn Store) {
     let k = Kit::new(store);
     let parent = k.owned("r").await;
-    let child = |id: &str| Start {
-        parent: "r".to_owned(),
-        max_attempts: 0,
-        ..k.start(id)
-    };
+    let child = |id: &str| Start { parent: "r".to_owned(), max_attempts: 0, ..k.start(id) };
     let first = k.owned_by(child("a"), "w2").await;
     k.suspend(&parent, 0).await;
     k.finish(&first).await;
@@ -116,17 +85,10 @@ async fn the_end_of_a_child_wakes_its_parent(store: &dyn Store) {
     k.fail(&second).await;
     k.owned_by(child("c"), "w2").await;
     k.cancel("c").await;
-    let late = Start {
-        max_attempts: 0,
-        ..child("d")
-    };
+    let late = Start { max_attempts: 0, ..child("d") };
     k.owned_by(late, "w2").await;
     k.ask(k.wake("w9", 60)).await;
-    assert_eq!(
-        k.get("r").await.inbox,
-        4,
-        "success, failure, cancel, exhaustion"
-    );
+    assert_eq!(k.get("r").await.inbox, 4, "success, failure, cancel, exhaustion");
 }
 
 async fn a_load_names_the_children_that_are_over(store: &dyn Store) {
@@ -156,22 +118,12 @@ async fn a_value_is_published_and_replaced(store: &dyn Store) {
     let lease = k.owned("r").await;
     let value = async || {
         let (workspace, run_id, key) = (k.ws.clone(), "r".to_owned(), "progress".to_owned());
-        k.ask(GetValue {
-            workspace,
-            run_id,
-            key,
-        })
-        .await
-        .0
+        k.ask(GetValue { workspace, run_id, key }).await.0
     };
     assert_eq!(value().await, None);
     for (id, percent) in [(0, "10"), (1, "80"), (2, "80")] {
-        let publish = With::Publish {
-            key: "progress".to_owned(),
-            value: percent.to_owned(),
-        };
-        k.record(&lease, vec![with(done(id, "publish", "null"), publish)])
-            .await;
+        let publish = With::Publish { key: "progress".to_owned(), value: percent.to_owned() };
+        k.record(&lease, vec![with(done(id, "publish", "null"), publish)]).await;
         assert_eq!(value().await.as_deref(), Some(percent));
     }
     k.finish(&lease).await;
@@ -180,10 +132,7 @@ async fn a_value_is_published_and_replaced(store: &dyn Store) {
 
 async fn appended(k: &Kit<'_>, lease: &steadfast_store::op::Lease, items: &[Option<&str>]) {
     let entries = (0..).zip(items).map(|(id, item)| {
-        let append = With::Append {
-            stream: "log".to_owned(),
-            item: item.map(str::to_owned),
-        };
+        let append = With::Append { stream: "log".to_owned(), item: item.map(str::to_owned) };
         with(done(id, "append", "null"), append)
     });
     assert_eq!(k.record(lease, entries.collect()).await, Written::Done);
@@ -191,15 +140,8 @@ async fn appended(k: &Kit<'_>, lease: &steadfast_store::op::Lease, items: &[Opti
 
 async fn page(k: &Kit<'_>, from: i64, limit: usize) -> (Vec<String>, bool) {
     let (workspace, run_id, stream) = (k.ws.clone(), "r".to_owned(), "log".to_owned());
-    let StreamPage { items, closed } = k
-        .ask(ReadStream {
-            workspace,
-            run_id,
-            stream,
-            from,
-            limit,
-        })
-        .await;
+    let StreamPage { items, closed } =
+        k.ask(ReadStream { workspace, run_id, stream, from, limit }).await;
     (items, closed)
 }
 

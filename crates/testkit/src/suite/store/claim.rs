@@ -33,10 +33,7 @@ async fn a_claim_sets_status_worker_epoch_attempt_start_and_lease(store: &dyn St
     k.started(k.start("r")).await;
     let claimed = k.ask(k.dequeue("default", "w1", 5)).await;
     let run = claimed.runs[0].clone();
-    assert_eq!(
-        (run.status, run.worker.as_str()),
-        (RunStatus::Pending, "w1")
-    );
+    assert_eq!((run.status, run.worker.as_str()), (RunStatus::Pending, "w1"));
     assert_eq!((run.epoch, run.attempts), (1, 1));
     assert_eq!((run.started_at, run.wake_at), (Some(at(5)), at(65)));
     assert_eq!(run, k.get("r").await, "what is told is what is stored");
@@ -45,35 +42,19 @@ async fn a_claim_sets_status_worker_epoch_attempt_start_and_lease(store: &dyn St
 /// R92
 async fn a_claim_sets_the_deadline_from_the_timeout_once(store: &dyn Store) {
     let k = Kit::new(store);
-    k.started(Start {
-        timeout: Some(secs(30)),
-        ..k.start("r")
-    })
-    .await;
-    assert_eq!(
-        k.get("r").await.deadline_at,
-        None,
-        "waiting on a queue costs no time"
-    );
+    k.started(Start { timeout: Some(secs(30)), ..k.start("r") }).await;
+    assert_eq!(k.get("r").await.deadline_at, None, "waiting on a queue costs no time");
     let claimed = k.ask(k.dequeue("default", "w1", 5)).await;
     assert_eq!(claimed.runs[0].deadline_at, Some(at(35)));
     let claimed = k.ask(k.wake("w2", 100)).await;
-    assert_eq!(
-        claimed.runs[0].deadline_at,
-        Some(at(35)),
-        "a recovery does not extend it"
-    );
+    assert_eq!(claimed.runs[0].deadline_at, Some(at(35)), "a recovery does not extend it");
     assert_eq!(k.get("r").await.deadline_at, Some(at(35)));
 }
 
 /// R92
 async fn a_deadline_that_was_given_is_kept(store: &dyn Store) {
     let k = Kit::new(store);
-    let start = Start {
-        timeout: Some(secs(30)),
-        deadline_at: Some(at(9)),
-        ..k.start("r")
-    };
+    let start = Start { timeout: Some(secs(30)), deadline_at: Some(at(9)), ..k.start("r") };
     k.started(start).await;
     let claimed = k.ask(k.dequeue("default", "w1", 5)).await;
     assert_eq!(claimed.runs[0].deadline_at, Some(at(9)));
@@ -82,53 +63,26 @@ async fn a_deadline_that_was_given_is_kept(store: &dyn Store) {
 
 async fn a_timeout_beyond_all_time_does_not_poison_the_queue(store: &dyn Store) {
     let k = Kit::new(store);
-    k.started(Start {
-        timeout: Some(std::time::Duration::MAX),
-        ..k.start("long")
-    })
-    .await;
+    k.started(Start { timeout: Some(std::time::Duration::MAX), ..k.start("long") }).await;
     k.started(k.start("next")).await;
-    assert_eq!(
-        ids(&k.ask(k.dequeue("default", "w1", 5)).await.runs),
-        ["long", "next"]
-    );
-    assert_eq!(
-        k.get("long").await.deadline_at,
-        Some(steadfast_core::Timestamp::NEVER)
-    );
+    assert_eq!(ids(&k.ask(k.dequeue("default", "w1", 5)).await.runs), ["long", "next"]);
+    assert_eq!(k.get("long").await.deadline_at, Some(steadfast_core::Timestamp::NEVER));
 }
 
 async fn a_run_is_not_claimed_before_it_is_ready(store: &dyn Store) {
     let k = Kit::new(store);
-    k.started(Start {
-        ready_at: at(10),
-        ..k.start("r")
-    })
-    .await;
+    k.started(Start { ready_at: at(10), ..k.start("r") }).await;
     assert_eq!(k.ask(k.dequeue("default", "w1", 9)).await.runs, []);
-    assert_eq!(
-        ids(&k.ask(k.dequeue("default", "w1", 10)).await.runs),
-        ["r"]
-    );
+    assert_eq!(ids(&k.ask(k.dequeue("default", "w1", 10)).await.runs), ["r"]);
 }
 
 async fn a_claim_says_when_the_next_run_is_ready(store: &dyn Store) {
     let k = Kit::new(store);
-    assert_eq!(
-        k.ask(k.dequeue("default", "w1", 1)).await,
-        Claimed::default()
-    );
+    assert_eq!(k.ask(k.dequeue("default", "w1", 1)).await, Claimed::default());
     for (id, ready) in [("a", 40), ("b", 20), ("c", 30)] {
-        k.started(Start {
-            ready_at: at(ready),
-            ..k.start(id)
-        })
-        .await;
+        k.started(Start { ready_at: at(ready), ..k.start(id) }).await;
     }
-    assert_eq!(
-        k.ask(k.dequeue("default", "w1", 1)).await.next_at,
-        Some(at(20))
-    );
+    assert_eq!(k.ask(k.dequeue("default", "w1", 1)).await.next_at, Some(at(20)));
 }
 
 /// R90
@@ -148,20 +102,10 @@ async fn a_claim_takes_only_runs_of_its_queue(store: &dyn Store) {
 async fn a_claim_takes_runs_of_its_version_or_of_none(store: &dyn Store) {
     let k = Kit::new(store);
     for (id, version) in [("any", ""), ("mine", "v1"), ("other", "v2"), ("case", "V1")] {
-        k.started(Start {
-            app_version: version.to_owned(),
-            ..k.start(id)
-        })
-        .await;
+        k.started(Start { app_version: version.to_owned(), ..k.start(id) }).await;
     }
-    assert_eq!(
-        ids(&k.ask(k.dequeue("default", "w1", 1)).await.runs),
-        ["any", "mine"]
-    );
-    let other = Dequeue {
-        app_version: "v2".to_owned(),
-        ..k.dequeue("default", "w2", 1)
-    };
+    assert_eq!(ids(&k.ask(k.dequeue("default", "w1", 1)).await.runs), ["any", "mine"]);
+    let other = Dequeue { app_version: "v2".to_owned(), ..k.dequeue("default", "w2", 1) };
     assert_eq!(ids(&k.ask(other).await.runs), ["other"]);
 }
 
@@ -169,31 +113,15 @@ async fn a_claim_takes_runs_of_its_version_or_of_none(store: &dyn Store) {
 async fn the_oldest_ready_run_goes_first_and_ties_go_by_id(store: &dyn Store) {
     let k = Kit::new(store);
     for (id, ready) in [("d", 3), ("c", 1), ("b", 1), ("a", 2)] {
-        k.started(Start {
-            ready_at: at(ready),
-            ..k.start(id)
-        })
-        .await;
+        k.started(Start { ready_at: at(ready), ..k.start(id) }).await;
     }
-    assert_eq!(
-        ids(&k.ask(k.dequeue("default", "w1", 9)).await.runs),
-        ["b", "c", "a", "d"]
-    );
+    assert_eq!(ids(&k.ask(k.dequeue("default", "w1", 9)).await.runs), ["b", "c", "a", "d"]);
 }
 
 async fn ranked(k: &Kit<'_>, priorities: bool) {
-    k.put(steadfast_store::op::QueueRow {
-        priorities,
-        ..plain("q")
-    })
-    .await;
+    k.put(steadfast_store::op::QueueRow { priorities, ..plain("q") }).await;
     for (id, priority, ready) in [("old", 5, 1), ("low", 9, 0), ("top", -3, 4), ("new", 5, 2)] {
-        k.started(Start {
-            priority,
-            ready_at: at(ready),
-            ..k.on("q", id)
-        })
-        .await;
+        k.started(Start { priority, ready_at: at(ready), ..k.on("q", id) }).await;
     }
 }
 
@@ -201,59 +129,35 @@ async fn ranked(k: &Kit<'_>, priorities: bool) {
 async fn a_lower_priority_number_goes_first_where_priorities_count(store: &dyn Store) {
     let k = Kit::new(store);
     ranked(&k, true).await;
-    assert_eq!(
-        ids(&k.ask(k.dequeue("q", "w1", 9)).await.runs),
-        ["top", "old", "new", "low"]
-    );
+    assert_eq!(ids(&k.ask(k.dequeue("q", "w1", 9)).await.runs), ["top", "old", "new", "low"]);
 }
 
 /// R87
 async fn priorities_do_not_count_where_the_queue_has_none(store: &dyn Store) {
     let k = Kit::new(store);
     ranked(&k, false).await;
-    assert_eq!(
-        ids(&k.ask(k.dequeue("q", "w1", 9)).await.runs),
-        ["low", "old", "new", "top"]
-    );
+    assert_eq!(ids(&k.ask(k.dequeue("q", "w1", 9)).await.runs), ["low", "old", "new", "top"]);
 }
 
 /// R87
 async fn a_queue_that_gets_priorities_reorders_what_waits(store: &dyn Store) {
     let k = Kit::new(store);
     ranked(&k, false).await;
-    let queue = steadfast_store::op::QueueRow {
-        priorities: true,
-        ..plain("q")
-    };
-    let put = PutQueue {
-        workspace: k.ws.clone(),
-        queue,
-        now: at(5),
-    };
+    let queue = steadfast_store::op::QueueRow { priorities: true, ..plain("q") };
+    let put = PutQueue { workspace: k.ws.clone(), queue, now: at(5) };
     assert_eq!(k.ask(put).await, QueuePut { created: false });
-    assert_eq!(
-        ids(&k.ask(k.dequeue("q", "w1", 9)).await.runs),
-        ["top", "old", "new", "low"]
-    );
+    assert_eq!(ids(&k.ask(k.dequeue("q", "w1", 9)).await.runs), ["top", "old", "new", "low"]);
 }
 
 /// The trap of a LIMIT that the plan forgets; R91.
 async fn a_claim_never_takes_more_than_its_limit(store: &dyn Store) {
     let k = Kit::new(store);
-    k.ask_all((0..60).map(|i| k.start(&format!("r{i:02}"))).collect())
-        .await;
+    k.ask_all((0..60).map(|i| k.start(&format!("r{i:02}"))).collect()).await;
     let mut seen = Vec::new();
     for limit in [1, 7, 1, 50, 50] {
-        let dequeue = Dequeue {
-            limit,
-            ..k.dequeue("default", "w1", 1)
-        };
+        let dequeue = Dequeue { limit, ..k.dequeue("default", "w1", 1) };
         let claimed = k.ask(dequeue).await.runs;
-        assert!(
-            claimed.len() <= limit,
-            "{} runs with limit {limit}",
-            claimed.len()
-        );
+        assert!(claimed.len() <= limit, "{} runs with limit {limit}", claimed.len());
         seen.extend(claimed.into_iter().map(|run| run.run_id));
     }
     let all: Vec<_> = (0..60).map(|i| format!("r{i:02}")).collect();
@@ -263,10 +167,7 @@ async fn a_claim_never_takes_more_than_its_limit(store: &dyn Store) {
 async fn a_claim_of_nothing_takes_nothing(store: &dyn Store) {
     let k = Kit::new(store);
     k.started(k.start("r")).await;
-    let none = Dequeue {
-        limit: 0,
-        ..k.dequeue("default", "w1", 1)
-    };
+    let none = Dequeue { limit: 0, ..k.dequeue("default", "w1", 1) };
     assert_eq!(k.ask(none).await.runs, []);
     assert_eq!(k.get("r").await.epoch, 0);
 }
@@ -285,10 +186,7 @@ async fn a_paused_queue_gives_nothing(store: &dyn Store) {
 
 async fn an_unknown_queue_gives_nothing(store: &dyn Store) {
     let k = Kit::new(store);
-    assert_eq!(
-        k.ask(k.dequeue("nowhere", "w1", 1)).await,
-        Claimed::default()
-    );
+    assert_eq!(k.ask(k.dequeue("nowhere", "w1", 1)).await, Claimed::default());
 }
 
 async fn a_claimed_run_is_not_claimed_again(store: &dyn Store) {
@@ -304,31 +202,12 @@ async fn a_claimed_run_is_not_claimed_again(store: &dyn Store) {
 async fn a_resumed_run_follows_the_order_its_queue_has_now(store: &dyn Store) {
     let k = Kit::new(store);
     k.put(plain("q")).await;
-    k.started(Start {
-        priority: 9,
-        ..k.on("q", "back")
-    })
-    .await;
+    k.started(Start { priority: 9, ..k.on("q", "back") }).await;
     k.cancel("back").await;
-    let queue = steadfast_store::op::QueueRow {
-        priorities: true,
-        ..plain("q")
-    };
+    let queue = steadfast_store::op::QueueRow { priorities: true, ..plain("q") };
     k.put(queue).await;
-    k.started(Start {
-        priority: 5,
-        ready_at: at(8),
-        ..k.on("q", "fresh")
-    })
-    .await;
-    let resume = Resume {
-        workspace: k.ws.clone(),
-        run_id: "back".to_owned(),
-        now: at(7),
-    };
+    k.started(Start { priority: 5, ready_at: at(8), ..k.on("q", "fresh") }).await;
+    let resume = Resume { workspace: k.ws.clone(), run_id: "back".to_owned(), now: at(7) };
     k.ask(resume).await;
-    assert_eq!(
-        ids(&k.ask(k.dequeue("q", "w1", 9)).await.runs),
-        ["fresh", "back"]
-    );
+    assert_eq!(ids(&k.ask(k.dequeue("q", "w1", 9)).await.runs), ["fresh", "back"]);
 }

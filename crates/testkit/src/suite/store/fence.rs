@@ -27,35 +27,17 @@ async fn refused(k: &Kit<'_>, lease: &Lease) {
     let before = (k.find(&lease.run_id).await, k.steps(&lease.run_id).await);
     let entries = vec![entry(done(7, "late", "1"))];
     let (l, now) = (|| lease.clone(), at(8));
-    let write = Record {
-        lease: l(),
-        entries: entries.clone(),
-        now,
-    };
+    let write = Record { lease: l(), entries: entries.clone(), now };
     assert_eq!(k.ask(write).await, Written::Fenced, "record");
-    let finish = Finish {
-        lease: l(),
-        entries,
-        outcome: Ok("\"late\"".to_owned()),
-        now,
-    };
+    let finish = Finish { lease: l(), entries, outcome: Ok("\"late\"".to_owned()), now };
     assert_eq!(k.ask(finish).await, Written::Fenced, "finish");
     let mut suspend = k.suspend_op(lease, 0);
     suspend.waits = "[\"late\"]".to_owned();
     suspend.entries = vec![entry(done(8, "late", "1"))];
     assert_eq!(k.ask(suspend).await, Suspended::Fenced, "suspend");
-    assert_eq!(
-        k.ask(Release { lease: l(), now }).await,
-        Written::Fenced,
-        "release"
-    );
+    assert_eq!(k.ask(Release { lease: l(), now }).await, Written::Fenced, "release");
     let input = "\"late\"".to_owned();
-    let again = ContinueAsNew {
-        lease: l(),
-        input,
-        generation: 0,
-        now,
-    };
+    let again = ContinueAsNew { lease: l(), input, generation: 0, now };
     assert_eq!(k.ask(again).await, Written::Fenced, "continue as new");
     k.put(plain("slots")).await;
     let take = TakeSlot {
@@ -67,12 +49,7 @@ async fn refused(k: &Kit<'_>, lease: &Lease) {
         now,
     };
     assert_eq!(k.ask(take).await, SlotTaken::Fenced, "slot");
-    let beaten = k.ask(super::lease::beat(
-        k,
-        &lease.worker,
-        &[(&lease.run_id, lease.epoch)],
-        8,
-    ));
+    let beaten = k.ask(super::lease::beat(k, &lease.worker, &[(&lease.run_id, lease.epoch)], 8));
     assert_eq!(beaten.await.lost, [lease.run_id.as_str()], "heartbeat");
     let after = (k.find(&lease.run_id).await, k.steps(&lease.run_id).await);
     assert_eq!(before, after, "a fenced write changed something");
@@ -85,10 +62,7 @@ async fn every_write_of_an_owner_is_refused_after_another_claim(store: &dyn Stor
     k.record(&old, vec![entry(done(0, "first", "1"))]).await;
     let new = k.recovered("w2", 100).await;
     refused(&k, &old).await;
-    assert_eq!(
-        k.record(&new, vec![entry(done(1, "second", "2"))]).await,
-        Written::Done
-    );
+    assert_eq!(k.record(&new, vec![entry(done(1, "second", "2"))]).await, Written::Done);
     assert_eq!(k.finish(&new).await, Written::Done);
     refused(&k, &old).await;
 }
@@ -142,22 +116,8 @@ async fn a_worker_that_claimed_the_run_again_is_fenced_by_its_own_claim(store: &
 async fn another_worker_with_the_same_epoch_is_fenced(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
-    refused(
-        &k,
-        &Lease {
-            worker: "w2".to_owned(),
-            ..lease.clone()
-        },
-    )
-    .await;
-    refused(
-        &k,
-        &Lease {
-            epoch: 2,
-            ..lease.clone()
-        },
-    )
-    .await;
+    refused(&k, &Lease { worker: "w2".to_owned(), ..lease.clone() }).await;
+    refused(&k, &Lease { epoch: 2, ..lease.clone() }).await;
     refused(&k, &Lease { epoch: 0, ..lease }).await;
 }
 
@@ -167,12 +127,7 @@ async fn a_run_that_waits_on_its_queue_has_no_owner(store: &dyn Store) {
     let (workspace, run_id) = (k.ws.clone(), "r".to_owned());
     for worker in ["", "w1"] {
         let (workspace, run_id) = (workspace.clone(), run_id.clone());
-        let lease = Lease {
-            workspace,
-            run_id,
-            worker: worker.to_owned(),
-            epoch: 0,
-        };
+        let lease = Lease { workspace, run_id, worker: worker.to_owned(), epoch: 0 };
         let entries = vec![entry(done(0, "early", "1"))];
         assert_eq!(k.record(&lease, entries).await, Written::Fenced);
         assert_eq!(k.finish(&lease).await, Written::Fenced);
@@ -184,18 +139,10 @@ async fn a_run_that_waits_on_its_queue_has_no_owner(store: &dyn Store) {
 async fn a_lease_that_ran_out_is_good_until_somebody_claims_the_run(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
-    let late = Record {
-        lease: lease.clone(),
-        entries: vec![entry(done(0, "a", "1"))],
-        now: at(900),
-    };
+    let late =
+        Record { lease: lease.clone(), entries: vec![entry(done(0, "a", "1"))], now: at(900) };
     assert_eq!(k.ask(late).await, Written::Done);
-    assert_eq!(
-        k.ask(super::lease::beat(&k, "w1", &[("r", 1)], 901))
-            .await
-            .lost,
-        [] as [&str; 0]
-    );
+    assert_eq!(k.ask(super::lease::beat(&k, "w1", &[("r", 1)], 901)).await.lost, [] as [&str; 0]);
     assert_eq!(k.ask(k.wake("w2", 902)).await.runs, []);
 }
 
@@ -205,22 +152,10 @@ async fn a_fenced_write_takes_everything_with_it(store: &dyn Store) {
     let old = k.owned("r").await;
     k.started(k.start("other")).await;
     k.recovered("w2", 100).await;
-    let publish = With::Publish {
-        key: "k".to_owned(),
-        value: "1".to_owned(),
-    };
+    let publish = With::Publish { key: "k".to_owned(), value: "1".to_owned() };
     let entries = vec![
-        with(
-            done(0, "spawn", "1"),
-            With::Spawn(Box::new(Start {
-                now: at(1),
-                ..k.start("kid")
-            })),
-        ),
-        with(
-            done(1, "send", "1"),
-            With::Send(k.signal_op("other", "s", "s1")),
-        ),
+        with(done(0, "spawn", "1"), With::Spawn(Box::new(Start { now: at(1), ..k.start("kid") }))),
+        with(done(1, "send", "1"), With::Send(k.signal_op("other", "s", "s1"))),
         with(done(2, "publish", "1"), publish),
     ];
     assert_eq!(k.record(&old, entries).await, Written::Fenced);

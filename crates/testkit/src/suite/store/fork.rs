@@ -49,10 +49,7 @@ async fn a_fork_copies_exactly_the_steps_before_its_own(store: &dyn Store) {
     assert_eq!(k.steps("f").await, k.steps("r").await[..3]);
     let claimed = k.ask(k.dequeue("default", "w2", 31)).await;
     let lease = k.lease_of(&claimed);
-    assert_eq!(
-        k.record(&lease, vec![entry(done(3, "s3", "9"))]).await,
-        Written::Done
-    );
+    assert_eq!(k.record(&lease, vec![entry(done(3, "s3", "9"))]).await, Written::Done);
     k.ask(fork(&k, "r", 99, "all")).await;
     assert_eq!(k.steps("all").await.len(), 5);
 }
@@ -70,21 +67,13 @@ async fn a_fork_leaves_its_source_alone(store: &dyn Store) {
     let k = Kit::new(store);
     failed(&k, k.start("r")).await;
     let before = (k.get("r").await, k.steps("r").await);
-    k.ask(Fork {
-        patches: vec![done(1, "s1", "\"x\"")],
-        ..fork(&k, "r", 3, "f")
-    })
-    .await;
+    k.ask(Fork { patches: vec![done(1, "s1", "\"x\"")], ..fork(&k, "r", 3, "f") }).await;
     let claimed = k.ask(k.dequeue("default", "w2", 31)).await;
     k.finish(&k.lease_of(&claimed)).await;
     assert_eq!((k.get("r").await, k.steps("r").await), before);
     let lease = k.owned("active").await;
     k.ask(fork(&k, "active", 3, "g")).await;
-    assert_eq!(
-        k.finish(&lease).await,
-        Written::Done,
-        "an active source goes on"
-    );
+    assert_eq!(k.finish(&lease).await, Written::Done, "an active source goes on");
 }
 
 /// R94
@@ -101,33 +90,15 @@ async fn a_fork_starts_with_what_its_source_was_given(store: &dyn Store) {
     failed(&k, start.clone()).await;
     k.ask(fork(&k, "r", 2, "f")).await;
     let run = k.get("f").await;
-    assert_eq!(
-        (run.status, run.forked_from.as_str()),
-        (RunStatus::Enqueued, "r")
-    );
-    assert_eq!(
-        (run.workflow, run.input, run.queue),
-        (start.workflow, start.input, start.queue)
-    );
-    assert_eq!(
-        (run.priority, run.app_version.as_str(), run.max_attempts),
-        (4, "v1", 7)
-    );
+    assert_eq!((run.status, run.forked_from.as_str()), (RunStatus::Enqueued, "r"));
+    assert_eq!((run.workflow, run.input, run.queue), (start.workflow, start.input, start.queue));
+    assert_eq!((run.priority, run.app_version.as_str(), run.max_attempts), (4, "v1", 7));
     assert_eq!((run.timeout, run.deadline_at), (Some(secs(50)), None));
-    assert_eq!(
-        (run.seed, run.dedupe_id.as_str(), run.parent.as_str()),
-        (start.seed, "", "")
-    );
-    assert_eq!(
-        (run.epoch, run.attempts, run.created_at, run.ready_at),
-        (0, 0, at(30), at(30))
-    );
+    assert_eq!((run.seed, run.dedupe_id.as_str(), run.parent.as_str()), (start.seed, "", ""));
+    assert_eq!((run.epoch, run.attempts, run.created_at, run.ready_at), (0, 0, at(30), at(30)));
     assert_eq!((run.output, run.error, run.finished_at), (None, None, None));
     let source = k.get("r").await;
-    assert_eq!(
-        (run.started_at, run.generation),
-        (source.started_at, source.generation)
-    );
+    assert_eq!((run.started_at, run.generation), (source.started_at, source.generation));
 }
 
 /// R94
@@ -143,10 +114,7 @@ async fn a_fork_may_have_another_input_version_and_timeout(store: &dyn Store) {
     k.ask(other).await;
     let run = k.get("f").await;
     assert_eq!((run.input.as_str(), run.app_version.as_str()), ("2", "v2"));
-    let claimed = k.ask(Dequeue {
-        app_version: "v2".to_owned(),
-        ..k.dequeue("default", "w", 40)
-    });
+    let claimed = k.ask(Dequeue { app_version: "v2".to_owned(), ..k.dequeue("default", "w", 40) });
     assert_eq!(claimed.await.runs[0].deadline_at, Some(at(45)));
 }
 
@@ -157,37 +125,11 @@ async fn a_fork_patches_outcomes_of_copied_steps(store: &dyn Store) {
     let mut refusal = done(0, "s0", "1");
     refusal.outcome = Err(Failure::app("patched"));
     let patches = vec![done(1, "s1", "\"patched\""), refusal.clone()];
-    assert_eq!(
-        k.ask(Fork {
-            patches,
-            ..fork(&k, "r", 3, "f")
-        })
-        .await,
-        Forked::Done
-    );
-    let outcomes: Vec<_> = k
-        .steps("f")
-        .await
-        .into_iter()
-        .map(|step| step.outcome)
-        .collect();
-    assert_eq!(
-        outcomes,
-        [
-            refusal.outcome,
-            Ok("\"patched\"".to_owned()),
-            Ok("2".to_owned())
-        ]
-    );
-    let same = Fork {
-        patches: vec![done(1, "s1", "1")],
-        ..fork(&k, "r", 3, "same")
-    };
-    assert_eq!(
-        k.ask(same).await,
-        Forked::Done,
-        "a patch with the same outcome is a patch"
-    );
+    assert_eq!(k.ask(Fork { patches, ..fork(&k, "r", 3, "f") }).await, Forked::Done);
+    let outcomes: Vec<_> = k.steps("f").await.into_iter().map(|step| step.outcome).collect();
+    assert_eq!(outcomes, [refusal.outcome, Ok("\"patched\"".to_owned()), Ok("2".to_owned())]);
+    let same = Fork { patches: vec![done(1, "s1", "1")], ..fork(&k, "r", 3, "same") };
+    assert_eq!(k.ask(same).await, Forked::Done, "a patch with the same outcome is a patch");
 }
 
 /// R94
@@ -220,19 +162,10 @@ async fn a_fork_under_a_taken_id_says_whose_it_is(store: &dyn Store) {
     let k = Kit::new(store);
     failed(&k, k.start("r")).await;
     k.started(k.start("taken")).await;
-    assert_eq!(
-        k.ask(fork(&k, "r", 1, "taken")).await,
-        Forked::Taken { same: false }
-    );
+    assert_eq!(k.ask(fork(&k, "r", 1, "taken")).await, Forked::Taken { same: false });
     assert_eq!(k.ask(fork(&k, "r", 1, "f")).await, Forked::Done);
-    assert_eq!(
-        k.ask(fork(&k, "r", 1, "f")).await,
-        Forked::Taken { same: true }
-    );
-    assert_eq!(
-        k.ask(fork(&k, "r", 1, "r")).await,
-        Forked::Taken { same: false }
-    );
+    assert_eq!(k.ask(fork(&k, "r", 1, "f")).await, Forked::Taken { same: true });
+    assert_eq!(k.ask(fork(&k, "r", 1, "r")).await, Forked::Taken { same: false });
 }
 
 async fn a_fork_of_nobody_says_so(store: &dyn Store) {

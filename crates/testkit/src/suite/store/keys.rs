@@ -68,15 +68,7 @@ const ALIKE: &[&str] = &[
 async fn run_ids_that_look_alike_are_different(store: &dyn Store) {
     let k = Kit::new(store);
     for (id, seed) in ALIKE.iter().zip(0..) {
-        assert_eq!(
-            k.ask(Start {
-                seed,
-                ..k.start(id)
-            })
-            .await,
-            Started::New(None),
-            "{id:?}"
-        );
+        assert_eq!(k.ask(Start { seed, ..k.start(id) }).await, Started::New(None), "{id:?}");
     }
     for (id, seed) in ALIKE.iter().zip(0..) {
         let run = k.get(id).await;
@@ -99,10 +91,7 @@ async fn queue_names_that_look_alike_are_different(store: &dyn Store) {
 async fn deduplication_ids_that_look_alike_are_different(store: &dyn Store) {
     let k = Kit::new(store);
     for (key, number) in ALIKE.iter().zip(0..) {
-        let start = |id: String| Start {
-            dedupe_id: (*key).to_owned(),
-            ..k.start(&id)
-        };
+        let start = |id: String| Start { dedupe_id: (*key).to_owned(), ..k.start(&id) };
         k.started(start(format!("a{number}"))).await;
         let again = k.ask(start(format!("b{number}"))).await;
         assert_eq!(again, Started::Duplicate(format!("a{number}")), "{key:?}");
@@ -115,13 +104,7 @@ async fn signal_ids_that_look_alike_are_different(store: &dyn Store) {
     for id in ALIKE {
         assert_eq!(k.signal("r", id, id).await, Signalled::Accepted, "{id:?}");
     }
-    let names: Vec<_> = k
-        .load("r")
-        .await
-        .signals
-        .into_iter()
-        .map(|s| s.name)
-        .collect();
+    let names: Vec<_> = k.load("r").await.signals.into_iter().map(|s| s.name).collect();
     assert_eq!(names, ALIKE);
 }
 
@@ -129,23 +112,12 @@ async fn value_keys_that_look_alike_are_different(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
     for (key, id) in ALIKE.iter().zip(0..) {
-        let publish = With::Publish {
-            key: (*key).to_owned(),
-            value: id.to_string(),
-        };
-        k.record(&lease, vec![with(done(id, "p", "1"), publish)])
-            .await;
+        let publish = With::Publish { key: (*key).to_owned(), value: id.to_string() };
+        k.record(&lease, vec![with(done(id, "p", "1"), publish)]).await;
     }
     for (key, id) in ALIKE.iter().zip(0..) {
         let (workspace, run_id, key) = (k.ws.clone(), "r".to_owned(), (*key).to_owned());
-        let found = k
-            .ask(GetValue {
-                workspace,
-                run_id,
-                key: key.clone(),
-            })
-            .await
-            .0;
+        let found = k.ask(GetValue { workspace, run_id, key: key.clone() }).await.0;
         assert_eq!(found, Some(id.to_string()), "{key:?}");
     }
 }
@@ -153,10 +125,7 @@ async fn value_keys_that_look_alike_are_different(store: &dyn Store) {
 async fn workspaces_that_look_alike_are_different(store: &dyn Store) {
     let base = Kit::new(store).ws;
     for suffix in ["", " ", "a", "A", "á"] {
-        let k = Kit {
-            store,
-            ws: format!("{base}{suffix}"),
-        };
+        let k = Kit { store, ws: format!("{base}{suffix}") };
         assert_eq!(k.find("r").await, None, "{suffix:?}");
         k.started(k.start("r")).await;
     }
@@ -164,22 +133,15 @@ async fn workspaces_that_look_alike_are_different(store: &dyn Store) {
 
 async fn keys_sort_as_bytes(store: &dyn Store) {
     let k = Kit::new(store);
-    k.ask_all(ALIKE.iter().map(|id| k.start(id)).collect())
-        .await;
+    k.ask_all(ALIKE.iter().map(|id| k.start(id)).collect()).await;
     let mut sorted = ALIKE.to_vec();
     sorted.sort_unstable();
-    let all = Dequeue {
-        limit: 100,
-        ..k.dequeue("default", "w1", 1)
-    };
+    let all = Dequeue { limit: 100, ..k.dequeue("default", "w1", 1) };
     assert_eq!(ids(&k.ask(all).await.runs), sorted);
 }
 
 async fn keys_of_full_length_are_kept_whole(store: &dyn Store) {
-    let k = Kit {
-        store,
-        ws: format!("{:w<64}", Kit::new(store).ws),
-    };
+    let k = Kit { store, ws: format!("{:w<64}", Kit::new(store).ws) };
     let long = |last: char| format!("{}{last}", "é".repeat(limits::KEY_BYTES / 2));
     let queue = long('q');
     k.put(plain(&queue)).await;
@@ -194,10 +156,7 @@ async fn keys_of_full_length_are_kept_whole(store: &dyn Store) {
         };
         k.started(start.clone()).await;
         let run = k.get(&long(last)).await;
-        assert_eq!(
-            (run.run_id, run.workflow, run.dedupe_id),
-            (long(last), long(last), long(last))
-        );
+        assert_eq!((run.run_id, run.workflow, run.dedupe_id), (long(last), long(last), long(last)));
         assert_eq!((run.parent, run.queue), (long('p'), queue.clone()));
     }
     let worker = format!("{}#1", long('w').split_at(250).0);
@@ -226,57 +185,22 @@ const PAYLOADS: &[&str] = &[
 
 async fn round_trip(k: &Kit<'_>, run_id: &str, payload: &str) {
     let payload = payload.to_owned();
-    let lease = k
-        .owned_by(
-            Start {
-                input: payload.clone(),
-                ..k.start(run_id)
-            },
-            "w1",
-        )
-        .await;
+    let lease = k.owned_by(Start { input: payload.clone(), ..k.start(run_id) }, "w1").await;
     let mut record = done(0, "s", &payload);
     record.input = Some(payload.clone());
-    let publish = With::Publish {
-        key: "k".to_owned(),
-        value: payload.clone(),
-    };
-    assert_eq!(
-        k.record(&lease, vec![with(record.clone(), publish)]).await,
-        Written::Done
-    );
+    let publish = With::Publish { key: "k".to_owned(), value: payload.clone() };
+    assert_eq!(k.record(&lease, vec![with(record.clone(), publish)]).await, Written::Done);
     let mut signal = k.signal_op(run_id, "s", "s1");
     signal.payload.clone_from(&payload);
     k.ask(signal).await;
     let outcome = Ok(payload.clone());
-    k.ask(Finish {
-        lease,
-        entries: Vec::new(),
-        outcome,
-        now: at(5),
-    })
-    .await;
+    k.ask(Finish { lease, entries: Vec::new(), outcome, now: at(5) }).await;
     let run = k.get(run_id).await;
-    assert_eq!(
-        (&run.input, run.output.as_ref()),
-        (&payload, Some(&payload))
-    );
+    assert_eq!((&run.input, run.output.as_ref()), (&payload, Some(&payload)));
     let loaded = k.load(run_id).await;
-    assert_eq!(
-        (&loaded.steps[0], &loaded.signals[0].payload),
-        (&record, &payload)
-    );
+    assert_eq!((&loaded.steps[0], &loaded.signals[0].payload), (&record, &payload));
     let (workspace, run_id, key) = (k.ws.clone(), run_id.to_owned(), "k".to_owned());
-    assert_eq!(
-        k.ask(GetValue {
-            workspace,
-            run_id,
-            key
-        })
-        .await
-        .0,
-        Some(payload)
-    );
+    assert_eq!(k.ask(GetValue { workspace, run_id, key }).await.0, Some(payload));
 }
 
 /// R75, R97
@@ -327,12 +251,8 @@ async fn moments_before_the_epoch_and_far_away_are_kept(store: &dyn Store) {
     for (number, us) in far.into_iter().enumerate() {
         let moment = Timestamp::from_micros(us);
         let id = format!("r{number}");
-        let start = Start {
-            ready_at: moment,
-            deadline_at: Some(moment),
-            now: moment,
-            ..k.start(&id)
-        };
+        let start =
+            Start { ready_at: moment, deadline_at: Some(moment), now: moment, ..k.start(&id) };
         k.started(start).await;
         let run = k.get(&id).await;
         assert_eq!((run.ready_at, run.deadline_at), (moment, Some(moment)));

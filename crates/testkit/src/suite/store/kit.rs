@@ -36,20 +36,12 @@ pub(super) fn done(id: u64, name: &str, value: &str) -> Record {
 
 /// A record on its own.
 pub(super) fn entry(record: Record) -> Entry {
-    Entry {
-        record,
-        replaces: false,
-        with: None,
-    }
+    Entry { record, replaces: false, with: None }
 }
 
 /// A record and what happens with it.
 pub(super) fn with(record: Record, with: With) -> Entry {
-    Entry {
-        record,
-        replaces: false,
-        with: Some(with),
-    }
+    Entry { record, replaces: false, with: Some(with) }
 }
 
 pub(super) fn ids(runs: &[RunRow]) -> Vec<&str> {
@@ -58,10 +50,7 @@ pub(super) fn ids(runs: &[RunRow]) -> Vec<&str> {
 
 /// A queue without limits.
 pub(super) fn plain(name: &str) -> QueueRow {
-    QueueRow {
-        name: name.to_owned(),
-        ..QueueRow::default()
-    }
+    QueueRow { name: name.to_owned(), ..QueueRow::default() }
 }
 
 /// A case's view of the store.
@@ -72,10 +61,7 @@ pub(super) struct Kit<'a> {
 
 impl<'a> Kit<'a> {
     pub(super) fn new(store: &'a dyn Store) -> Self {
-        Self {
-            store,
-            ws: format!("case-{}", uuid::Uuid::now_v7().simple()),
-        }
+        Self { store, ws: format!("case-{}", uuid::Uuid::now_v7().simple()) }
     }
 
     /// The answer to an operation that the store must be able to carry out.
@@ -83,10 +69,7 @@ impl<'a> Kit<'a> {
     where
         O: Operation + Send + 'static,
     {
-        self.store
-            .ask(op)
-            .await
-            .unwrap_or_else(|error| panic!("the store failed: {error}"))
+        self.store.ask(op).await.unwrap_or_else(|error| panic!("the store failed: {error}"))
     }
 
     /// The answers to operations asked at the same time.
@@ -115,9 +98,7 @@ impl<'a> Kit<'a> {
             deadline_at: None,
             parent: String::new(),
             detached: false,
-            seed: run_id
-                .bytes()
-                .fold(7, |sum, byte| (sum * 31 + i64::from(byte)) % 1_000_003),
+            seed: run_id.bytes().fold(7, |sum, byte| (sum * 31 + i64::from(byte)) % 1_000_003),
             claim: None,
             now: at(0),
         }
@@ -125,19 +106,13 @@ impl<'a> Kit<'a> {
 
     /// A start on a queue.
     pub(super) fn on(&self, queue: &str, run_id: &str) -> Start {
-        Start {
-            queue: queue.to_owned(),
-            ..self.start(run_id)
-        }
+        Start { queue: queue.to_owned(), ..self.start(run_id) }
     }
 
     /// Starts a run, which must be new.
     pub(super) async fn started(&self, start: Start) {
         let reply = self.ask(start).await;
-        assert!(
-            matches!(reply, Started::New(_)),
-            "a new run was expected, not {reply:?}"
-        );
+        assert!(matches!(reply, Started::New(_)), "a new run was expected, not {reply:?}");
     }
 
     /// Starts a run and claims it in the same commit.
@@ -155,12 +130,7 @@ impl<'a> Kit<'a> {
     }
 
     pub(super) async fn put(&self, queue: QueueRow) {
-        self.ask(PutQueue {
-            workspace: self.ws.clone(),
-            queue,
-            now: at(0),
-        })
-        .await;
+        self.ask(PutQueue { workspace: self.ws.clone(), queue, now: at(0) }).await;
     }
 
     pub(super) fn dequeue(&self, queue: &str, worker: &str, now: i64) -> Dequeue {
@@ -197,9 +167,7 @@ impl<'a> Kit<'a> {
 
     /// The lease of the only run that was claimed.
     pub(super) fn lease_of(&self, claimed: &Claimed) -> Lease {
-        let [run] = claimed.runs.as_slice() else {
-            panic!("one run expected: {claimed:?}")
-        };
+        let [run] = claimed.runs.as_slice() else { panic!("one run expected: {claimed:?}") };
         Lease {
             workspace: self.ws.clone(),
             run_id: run.run_id.clone(),
@@ -209,10 +177,7 @@ impl<'a> Kit<'a> {
     }
 
     pub(super) async fn find(&self, run_id: &str) -> Option<RunRow> {
-        let asked = GetRun {
-            workspace: self.ws.clone(),
-            run_id: run_id.to_owned(),
-        };
+        let asked = GetRun { workspace: self.ws.clone(), run_id: run_id.to_owned() };
         self.ask(asked).await.0.map(|run| *run)
     }
 
@@ -238,32 +203,16 @@ impl<'a> Kit<'a> {
 
     pub(super) async fn load(&self, run_id: &str) -> Loaded {
         let (workspace, run_id) = (self.ws.clone(), run_id.to_owned());
-        self.ask(Load {
-            workspace,
-            run_id,
-            steps: true,
-            children: Vec::new(),
-        })
-        .await
+        self.ask(Load { workspace, run_id, steps: true, children: Vec::new() }).await
     }
 
     pub(super) async fn record(&self, lease: &Lease, entries: Vec<Entry>) -> Written {
-        self.ask(Write {
-            lease: lease.clone(),
-            entries,
-            now: at(3),
-        })
-        .await
+        self.ask(Write { lease: lease.clone(), entries, now: at(3) }).await
     }
 
     pub(super) fn finish_op(&self, lease: &Lease, value: &str) -> Finish {
         let outcome = Ok(value.to_owned());
-        Finish {
-            lease: lease.clone(),
-            entries: Vec::new(),
-            outcome,
-            now: at(5),
-        }
+        Finish { lease: lease.clone(), entries: Vec::new(), outcome, now: at(5) }
     }
 
     pub(super) async fn finish(&self, lease: &Lease) -> Written {
@@ -273,13 +222,7 @@ impl<'a> Kit<'a> {
     pub(super) async fn fail(&self, lease: &Lease) -> Written {
         let outcome = Err(Failure::app("no stock"));
         let (lease, entries) = (lease.clone(), Vec::new());
-        self.ask(Finish {
-            lease,
-            entries,
-            outcome,
-            now: at(5),
-        })
-        .await
+        self.ask(Finish { lease, entries, outcome, now: at(5) }).await
     }
 
     pub(super) fn suspend_op(&self, lease: &Lease, inbox: i64) -> Suspend {
@@ -301,11 +244,7 @@ impl<'a> Kit<'a> {
         Cancel {
             workspace: self.ws.clone(),
             run_id: run_id.to_owned(),
-            reason: Failure::new(
-                steadfast_core::ErrorClass::Cancelled,
-                "SF-0303",
-                "not wanted",
-            ),
+            reason: Failure::new(steadfast_core::ErrorClass::Cancelled, "SF-0303", "not wanted"),
             now: at(6),
         }
     }

@@ -38,10 +38,7 @@ pub(super) fn beat(k: &Kit<'_>, worker: &str, leases: &[(&str, i64)], now: i64) 
         workspace: k.ws.clone(),
         worker: worker.to_owned(),
         app_version: "v1".to_owned(),
-        leases: leases
-            .iter()
-            .map(|(id, epoch)| ((*id).to_owned(), *epoch))
-            .collect(),
+        leases: leases.iter().map(|(id, epoch)| ((*id).to_owned(), *epoch)).collect(),
         lease_until: at(now + 60),
         now: at(now),
     }
@@ -67,27 +64,12 @@ async fn every_claim_raises_the_epoch(store: &dyn Store) {
         lease = k.recovered("w1", round * 100).await;
         epochs.push(lease.epoch);
     }
-    k.ask(Release {
-        lease,
-        now: at(310),
-    })
-    .await;
+    k.ask(Release { lease, now: at(310) }).await;
     epochs.push(k.recovered("w1", 311).await.epoch);
     k.cancel("r").await;
-    k.ask(Resume {
-        workspace: k.ws.clone(),
-        run_id: "r".to_owned(),
-        now: at(320),
-    })
-    .await;
-    epochs.push(
-        k.lease_of(&k.ask(k.dequeue("default", "w1", 321)).await)
-            .epoch,
-    );
-    assert!(
-        epochs.windows(2).all(|pair| pair[0] < pair[1]),
-        "{epochs:?}"
-    );
+    k.ask(Resume { workspace: k.ws.clone(), run_id: "r".to_owned(), now: at(320) }).await;
+    epochs.push(k.lease_of(&k.ask(k.dequeue("default", "w1", 321)).await).epoch);
+    assert!(epochs.windows(2).all(|pair| pair[0] < pair[1]), "{epochs:?}");
 }
 
 /// R79, R80
@@ -114,32 +96,16 @@ async fn a_released_run_is_given_back_without_counting_an_attempt(store: &dyn St
 /// R79
 async fn the_last_allowed_recovery_runs_and_the_next_one_is_parked(store: &dyn Store) {
     let k = Kit::new(store);
-    k.owned_by(
-        Start {
-            max_attempts: 2,
-            ..k.start("r")
-        },
-        "w1",
-    )
-    .await;
+    k.owned_by(Start { max_attempts: 2, ..k.start("r") }, "w1").await;
     for (round, attempts) in [(1, 2), (2, 3)] {
         let claimed = k.ask(k.wake("w2", round * 100)).await;
-        assert_eq!(
-            claimed.runs[0].attempts, attempts,
-            "one start and two recoveries"
-        );
+        assert_eq!(claimed.runs[0].attempts, attempts, "one start and two recoveries");
     }
     let claimed = k.ask(k.wake("w2", 300)).await;
-    assert_eq!(
-        (claimed.runs.len(), claimed.exhausted),
-        (0, vec!["r".to_owned()])
-    );
+    assert_eq!((claimed.runs.len(), claimed.exhausted), (0, vec!["r".to_owned()]));
     let run = k.get("r").await;
     assert_eq!((run.status, run.attempts), (RunStatus::RetriesExceeded, 3));
-    assert_eq!(
-        run.error.as_ref().map(|e| e.class()),
-        Some(ErrorClass::RetriesExceeded)
-    );
+    assert_eq!(run.error.as_ref().map(|e| e.class()), Some(ErrorClass::RetriesExceeded));
     assert_eq!((run.finished_at, run.worker.as_str()), (Some(at(300)), ""));
     assert_eq!(k.ask(k.wake("w2", 9000)).await.runs, []);
 }
@@ -147,11 +113,7 @@ async fn the_last_allowed_recovery_runs_and_the_next_one_is_parked(store: &dyn S
 /// R79
 async fn a_run_without_recoveries_is_parked_when_its_worker_is_lost(store: &dyn Store) {
     let k = Kit::new(store);
-    k.started(Start {
-        max_attempts: 0,
-        ..k.start("r")
-    })
-    .await;
+    k.started(Start { max_attempts: 0, ..k.start("r") }).await;
     assert_eq!(k.ask(k.dequeue("default", "w1", 1)).await.runs.len(), 1);
     assert_eq!(k.ask(k.wake("w2", 100)).await.exhausted, ["r"]);
 }
@@ -159,26 +121,12 @@ async fn a_run_without_recoveries_is_parked_when_its_worker_is_lost(store: &dyn 
 /// R74
 async fn a_parked_run_can_be_resumed_with_a_new_budget(store: &dyn Store) {
     let k = Kit::new(store);
-    k.owned_by(
-        Start {
-            max_attempts: 0,
-            ..k.start("r")
-        },
-        "w1",
-    )
-    .await;
+    k.owned_by(Start { max_attempts: 0, ..k.start("r") }, "w1").await;
     k.ask(k.wake("w2", 100)).await;
-    let resume = Resume {
-        workspace: k.ws.clone(),
-        run_id: "r".to_owned(),
-        now: at(200),
-    };
+    let resume = Resume { workspace: k.ws.clone(), run_id: "r".to_owned(), now: at(200) };
     assert_eq!(k.ask(resume).await, Resumed::Done);
     let run = k.get("r").await;
-    assert_eq!(
-        (run.status, run.attempts, run.error),
-        (RunStatus::Enqueued, 0, None)
-    );
+    assert_eq!((run.status, run.attempts, run.error), (RunStatus::Enqueued, 0, None));
     let claimed = k.ask(k.dequeue("default", "w2", 201)).await;
     assert_eq!((claimed.runs[0].attempts, claimed.runs[0].epoch), (1, 3));
 }
@@ -186,15 +134,7 @@ async fn a_parked_run_can_be_resumed_with_a_new_budget(store: &dyn Store) {
 /// R79
 async fn a_suspended_run_is_never_parked_for_its_attempts(store: &dyn Store) {
     let k = Kit::new(store);
-    let mut lease = k
-        .owned_by(
-            Start {
-                max_attempts: 0,
-                ..k.start("r")
-            },
-            "w1",
-        )
-        .await;
+    let mut lease = k.owned_by(Start { max_attempts: 0, ..k.start("r") }, "w1").await;
     for round in 1..5 {
         k.suspend(&lease, 0).await;
         lease = k.recovered("w1", round * 1000).await;
@@ -206,21 +146,14 @@ async fn a_wake_up_comes_at_its_time_and_in_order(store: &dyn Store) {
     let k = Kit::new(store);
     for (id, wake_at) in [("a", 30), ("b", 10), ("c", 20), ("d", 10)] {
         let lease = k.owned(id).await;
-        let suspend = steadfast_store::op::Suspend {
-            wake_at: at(wake_at),
-            ..k.suspend_op(&lease, 0)
-        };
+        let suspend =
+            steadfast_store::op::Suspend { wake_at: at(wake_at), ..k.suspend_op(&lease, 0) };
         k.ask(suspend).await;
     }
     assert_eq!(k.ask(k.wake("w1", 9)).await.runs, []);
     let claimed = k.ask(k.wake("w1", 20)).await;
     assert_eq!(ids(&claimed.runs), ["b", "d", "c"]);
-    assert!(
-        claimed
-            .runs
-            .iter()
-            .all(|run| !run.parked && run.waits.is_empty())
-    );
+    assert!(claimed.runs.iter().all(|run| !run.parked && run.waits.is_empty()));
     assert_eq!(k.get("a").await.waits, "[\"paid\"]");
 }
 
@@ -228,14 +161,7 @@ async fn a_wake_up_comes_at_its_time_and_in_order(store: &dyn Store) {
 async fn a_wake_takes_only_runs_of_its_version(store: &dyn Store) {
     let k = Kit::new(store);
     for (id, version) in [("a", "v1"), ("b", "v2"), ("c", "")] {
-        k.owned_by(
-            Start {
-                app_version: version.to_owned(),
-                ..k.start(id)
-            },
-            "w1",
-        )
-        .await;
+        k.owned_by(Start { app_version: version.to_owned(), ..k.start(id) }, "w1").await;
     }
     assert_eq!(ids(&k.ask(k.wake("w2", 100)).await.runs), ["a", "c"]);
 }
@@ -245,10 +171,7 @@ async fn a_wake_never_takes_more_than_its_limit(store: &dyn Store) {
     for i in 0..7 {
         k.owned(&format!("r{i}")).await;
     }
-    let wake = Wake {
-        limit: 3,
-        ..k.wake("w2", 100)
-    };
+    let wake = Wake { limit: 3, ..k.wake("w2", 100) };
     assert_eq!(ids(&k.ask(wake.clone()).await.runs), ["r0", "r1", "r2"]);
     assert_eq!(ids(&k.ask(wake.clone()).await.runs), ["r3", "r4", "r5"]);
     assert_eq!(ids(&k.ask(wake).await.runs), ["r6"]);
@@ -265,19 +188,9 @@ async fn a_wake_honours_the_room_of_the_worker(store: &dyn Store) {
         }
     }
     let rooms = vec![("tight".to_owned(), 1), ("full".to_owned(), 0)];
-    let wake = Wake {
-        rooms,
-        ..k.wake("w2", 100)
-    };
-    assert_eq!(
-        ids(&k.ask(wake).await.runs),
-        ["default0", "default1", "tight0"]
-    );
-    assert_eq!(
-        k.ask(k.wake("w3", 100)).await.runs.len(),
-        3,
-        "the rest is for others"
-    );
+    let wake = Wake { rooms, ..k.wake("w2", 100) };
+    assert_eq!(ids(&k.ask(wake).await.runs), ["default0", "default1", "tight0"]);
+    assert_eq!(k.ask(k.wake("w3", 100)).await.runs.len(), 3, "the rest is for others");
 }
 
 async fn a_wake_says_what_comes_next(store: &dyn Store) {
@@ -298,19 +211,8 @@ async fn a_heartbeat_extends_leases_and_names_lost_ones(store: &dyn Store) {
     let parked = k.owned("e").await;
     k.suspend(&parked, 0).await;
     k.cancel("b").await;
-    k.ask(Wake {
-        limit: 1,
-        ..k.wake("w2", 60)
-    })
-    .await;
-    let leases = [
-        ("a", 1),
-        ("b", 1),
-        ("c", 1),
-        ("d", 1),
-        ("e", 1),
-        ("nowhere", 1),
-    ];
+    k.ask(Wake { limit: 1, ..k.wake("w2", 60) }).await;
+    let leases = [("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1), ("nowhere", 1)];
     let beaten = k.ask(beat(&k, "w1", &leases, 70)).await;
     let lost = ["a", "b", "e", "nowhere"].map(str::to_owned).to_vec();
     assert_eq!(beaten, Beaten { lost });
@@ -330,12 +232,7 @@ async fn a_heartbeat_with_an_old_epoch_extends_nothing(store: &dyn Store) {
 
 async fn a_restarted_worker_takes_over_its_earlier_incarnations(store: &dyn Store) {
     let k = Kit::new(store);
-    for (id, worker) in [
-        ("a", "box#1"),
-        ("b", "box#2"),
-        ("c", "box#3"),
-        ("d", "other#1"),
-    ] {
+    for (id, worker) in [("a", "box#1"), ("b", "box#2"), ("c", "box#3"), ("d", "other#1")] {
         k.owned_by(k.start(id), worker).await;
     }
     let take = |now| TakeOver {
@@ -353,9 +250,7 @@ async fn a_restarted_worker_takes_over_its_earlier_incarnations(store: &dyn Stor
 /// Wildcards, case and longer names: `LIKE` would match some of these.
 async fn a_take_over_matches_names_exactly(store: &dyn Store) {
     let k = Kit::new(store);
-    let workers = [
-        "b_x#1", "box#1", "B_X#1", "b_xy#1", "b%#1", "b_x", "b_x1", "b_x\\#1",
-    ];
+    let workers = ["b_x#1", "box#1", "B_X#1", "b_xy#1", "b%#1", "b_x", "b_x1", "b_x\\#1"];
     for worker in workers {
         k.owned_by(k.start(worker), worker).await;
     }
@@ -377,12 +272,7 @@ async fn a_take_over_leaves_suspended_runs_alone(store: &dyn Store) {
     let lease = k.owned_by(k.start("r"), "box#1").await;
     k.suspend(&lease, 0).await;
     let (workspace, name) = (k.ws.clone(), "box".to_owned());
-    let take = TakeOver {
-        workspace,
-        name,
-        worker: "box#2".to_owned(),
-        now: at(5),
-    };
+    let take = TakeOver { workspace, name, worker: "box#2".to_owned(), now: at(5) };
     assert_eq!(k.ask(take).await, TakenOver(0));
     assert_eq!(k.get("r").await.wake_at, at(1000));
 }
@@ -391,15 +281,9 @@ async fn workers_are_listed_while_they_report(store: &dyn Store) {
     let k = Kit::new(store);
     k.ask(beat(&k, "b", &[], 1)).await;
     k.ask(beat(&k, "a", &[], 2)).await;
-    let newer = Heartbeat {
-        app_version: "v2".to_owned(),
-        ..beat(&k, "b", &[], 5)
-    };
+    let newer = Heartbeat { app_version: "v2".to_owned(), ..beat(&k, "b", &[], 5) };
     k.ask(newer).await;
-    let list = |since| ListWorkers {
-        workspace: k.ws.clone(),
-        since: at(since),
-    };
+    let list = |since| ListWorkers { workspace: k.ws.clone(), since: at(since) };
     let row = |worker: &str, version: &str, from, to| WorkerRow {
         worker: worker.to_owned(),
         app_version: version.to_owned(),
@@ -415,29 +299,11 @@ async fn a_worker_that_was_silent_for_a_day_is_forgotten(store: &dyn Store) {
     let k = Kit::new(store);
     k.ask(beat(&k, "old", &[], 0)).await;
     k.ask(beat(&k, "new", &[], 86_401)).await;
-    let listed = k
-        .ask(ListWorkers {
-            workspace: k.ws.clone(),
-            since: at(0),
-        })
-        .await
-        .0;
-    assert_eq!(
-        listed
-            .iter()
-            .map(|row| row.worker.as_str())
-            .collect::<Vec<_>>(),
-        ["new"]
-    );
+    let listed = k.ask(ListWorkers { workspace: k.ws.clone(), since: at(0) }).await.0;
+    assert_eq!(listed.iter().map(|row| row.worker.as_str()).collect::<Vec<_>>(), ["new"]);
     k.started(k.start("r")).await;
     assert_eq!(
-        k.ask(Dequeue {
-            limit: 1,
-            ..k.dequeue("default", "old", 86_402)
-        })
-        .await
-        .runs
-        .len(),
+        k.ask(Dequeue { limit: 1, ..k.dequeue("default", "old", 86_402) }).await.runs.len(),
         1
     );
 }

@@ -43,8 +43,7 @@ async fn queue(k: &Kit<'_>, change: impl FnOnce(&mut QueueRow)) {
 }
 
 async fn filled(k: &Kit<'_>, runs: usize) {
-    k.ask_all((0..runs).map(|i| k.on("q", &format!("r{i:03}"))).collect())
-        .await;
+    k.ask_all((0..runs).map(|i| k.on("q", &format!("r{i:03}"))).collect()).await;
 }
 
 fn take(lease: &Lease, step: i64, now: i64) -> TakeSlot {
@@ -60,13 +59,7 @@ fn take(lease: &Lease, step: i64, now: i64) -> TakeSlot {
 
 async fn report(k: &Kit<'_>, now: i64) -> QueueReport {
     let (workspace, partition) = (k.ws.clone(), String::new());
-    k.ask(InspectQueue {
-        workspace,
-        queue: "q".to_owned(),
-        partition,
-        now: at(now),
-    })
-    .await
+    k.ask(InspectQueue { workspace, queue: "q".to_owned(), partition, now: at(now) }).await
 }
 
 /// R85
@@ -74,10 +67,7 @@ async fn concurrency_counts_runs_of_all_workers(store: &dyn Store) {
     let k = Kit::new(store);
     queue(&k, |q| q.concurrency = Some(3)).await;
     filled(&k, 5).await;
-    let two = Dequeue {
-        limit: 2,
-        ..k.dequeue("q", "w1", 1)
-    };
+    let two = Dequeue { limit: 2, ..k.dequeue("q", "w1", 1) };
     assert_eq!(k.ask(two).await.runs.len(), 2);
     assert_eq!(k.ask(k.dequeue("q", "w2", 1)).await.runs.len(), 1);
     assert_eq!(k.ask(k.dequeue("q", "w3", 1)).await.runs.len(), 0);
@@ -112,21 +102,11 @@ async fn a_worker_takes_no_more_than_its_own_limit(store: &dyn Store) {
     filled(&k, 6).await;
     assert_eq!(k.ask(k.dequeue("q", "w1", 1)).await.runs.len(), 2);
     let has = |n| vec![(String::new(), n)];
-    let more = Dequeue {
-        worker_has: has(2),
-        ..k.dequeue("q", "w1", 2)
-    };
+    let more = Dequeue { worker_has: has(2), ..k.dequeue("q", "w1", 2) };
     assert_eq!(k.ask(more).await.runs.len(), 0);
-    let more = Dequeue {
-        worker_has: has(1),
-        ..k.dequeue("q", "w1", 2)
-    };
+    let more = Dequeue { worker_has: has(1), ..k.dequeue("q", "w1", 2) };
     assert_eq!(k.ask(more).await.runs.len(), 1);
-    assert_eq!(
-        k.ask(k.dequeue("q", "w2", 2)).await.runs.len(),
-        2,
-        "another worker has its own"
-    );
+    assert_eq!(k.ask(k.dequeue("q", "w2", 2)).await.runs.len(), 2, "another worker has its own");
 }
 
 /// R86
@@ -136,17 +116,10 @@ async fn a_rate_allows_so_many_starts_in_any_window(store: &dyn Store) {
     filled(&k, 9).await;
     let mut starts = Vec::new();
     for now in [1, 4, 9, 10, 11, 13, 14, 20, 21, 24, 30, 31] {
-        let one = Dequeue {
-            limit: 1,
-            ..k.dequeue("q", "w1", now)
-        };
+        let one = Dequeue { limit: 1, ..k.dequeue("q", "w1", now) };
         starts.extend(k.ask(one).await.runs.iter().map(|_| now));
     }
-    assert_eq!(
-        starts,
-        [1, 4, 11, 14, 21, 24, 31],
-        "as soon as allowed, never sooner"
-    );
+    assert_eq!(starts, [1, 4, 11, 14, 21, 24, 31], "as soon as allowed, never sooner");
 }
 
 /// R86
@@ -158,10 +131,7 @@ async fn a_rate_says_when_it_eases(store: &dyn Store) {
     let claimed = k.ask(k.dequeue("q", "w2", 5)).await;
     assert_eq!((claimed.runs.len(), claimed.next_at), (0, Some(at(11))));
     let report = report(&k, 5).await;
-    assert_eq!(
-        (report.started, report.eases_at, report.waiting),
-        (2, Some(at(11)), 1)
-    );
+    assert_eq!((report.started, report.eases_at, report.waiting), (2, Some(at(11)), 1));
 }
 
 async fn a_recovery_is_not_a_start(store: &dyn Store) {
@@ -178,9 +148,7 @@ async fn a_slot_is_held_until_it_is_given_back(store: &dyn Store) {
     queue(&k, |q| q.concurrency = Some(1)).await;
     let (a, b) = (k.owned("a").await, k.owned("b").await);
     assert_eq!(k.ask(take(&a, 1, 1)).await, SlotTaken::Done);
-    let full = SlotTaken::Full {
-        until: Some(at(61)),
-    };
+    let full = SlotTaken::Full { until: Some(at(61)) };
     assert_eq!(k.ask(take(&b, 1, 2)).await, full);
     assert_eq!(k.ask(FreeSlot { lease: a, step: 1 }).await, Freed(true));
     assert_eq!(k.ask(take(&b, 1, 2)).await, SlotTaken::Done);
@@ -194,12 +162,7 @@ async fn slots_and_runs_share_one_limit(store: &dyn Store) {
     let a = k.owned("a").await;
     assert_eq!(k.ask(take(&a, 1, 1)).await, SlotTaken::Done);
     assert_eq!(k.ask(k.dequeue("q", "w1", 1)).await.runs.len(), 1);
-    assert_eq!(
-        k.ask(take(&a, 2, 1)).await,
-        SlotTaken::Full {
-            until: Some(at(61))
-        }
-    );
+    assert_eq!(k.ask(take(&a, 2, 1)).await, SlotTaken::Full { until: Some(at(61)) });
 }
 
 async fn a_slot_runs_out_with_its_lease(store: &dyn Store) {
@@ -217,34 +180,19 @@ async fn a_heartbeat_keeps_slots(store: &dyn Store) {
     let (a, b) = (k.owned("a").await, k.owned("b").await);
     k.ask(take(&a, 1, 1)).await;
     k.ask(super::lease::beat(&k, "w1", &[("a", 1)], 30)).await;
-    assert_eq!(
-        k.ask(take(&b, 1, 61)).await,
-        SlotTaken::Full {
-            until: Some(at(90))
-        }
-    );
+    assert_eq!(k.ask(take(&b, 1, 61)).await, SlotTaken::Full { until: Some(at(90)) });
 }
 
 async fn a_slot_of_an_earlier_owner_is_taken_over_not_counted_twice(store: &dyn Store) {
     let k = Kit::new(store);
     queue(&k, |q| q.concurrency = Some(1)).await;
     let old = k.owned("a").await;
-    let long = TakeSlot {
-        lease_until: at(900),
-        ..take(&old, 1, 1)
-    };
+    let long = TakeSlot { lease_until: at(900), ..take(&old, 1, 1) };
     assert_eq!(k.ask(long).await, SlotTaken::Done);
     let new = k.recovered("w2", 100).await;
     assert_eq!(k.ask(take(&new, 1, 101)).await, SlotTaken::Done);
     assert_eq!(report(&k, 102).await.held, 1);
-    assert_eq!(
-        k.ask(FreeSlot {
-            lease: old,
-            step: 1
-        })
-        .await,
-        Freed(false)
-    );
+    assert_eq!(k.ask(FreeSlot { lease: old, step: 1 }).await, Freed(false));
 }
 
 async fn a_slot_taken_twice_by_its_holder_is_one_slot(store: &dyn Store) {
@@ -262,17 +210,8 @@ async fn a_slot_counts_against_the_rate(store: &dyn Store) {
     queue(&k, |q| q.rate = Some((1, Duration::from_secs(10)))).await;
     let a = k.owned("a").await;
     assert_eq!(k.ask(take(&a, 1, 1)).await, SlotTaken::Done);
-    k.ask(FreeSlot {
-        lease: a.clone(),
-        step: 1,
-    })
-    .await;
-    assert_eq!(
-        k.ask(take(&a, 2, 5)).await,
-        SlotTaken::Full {
-            until: Some(at(11))
-        }
-    );
+    k.ask(FreeSlot { lease: a.clone(), step: 1 }).await;
+    assert_eq!(k.ask(take(&a, 2, 5)).await, SlotTaken::Full { until: Some(at(11)) });
     assert_eq!(k.ask(take(&a, 2, 11)).await, SlotTaken::Done);
 }
 
@@ -283,21 +222,9 @@ async fn a_slot_can_be_taken_again_at_the_same_moment(store: &dyn Store) {
     let a = k.owned("a").await;
     for _ in 0..2 {
         assert_eq!(k.ask(take(&a, 1, 1)).await, SlotTaken::Done);
-        assert_eq!(
-            k.ask(FreeSlot {
-                lease: a.clone(),
-                step: 1
-            })
-            .await,
-            Freed(true)
-        );
+        assert_eq!(k.ask(FreeSlot { lease: a.clone(), step: 1 }).await, Freed(true));
     }
-    assert_eq!(
-        k.ask(take(&a, 1, 1)).await,
-        SlotTaken::Full {
-            until: Some(at(11))
-        }
-    );
+    assert_eq!(k.ask(take(&a, 1, 1)).await, SlotTaken::Full { until: Some(at(11)) });
 }
 
 async fn a_slot_of_an_unknown_queue_is_refused(store: &dyn Store) {
@@ -328,26 +255,9 @@ async fn only_the_holder_gives_a_slot_back(store: &dyn Store) {
     queue(&k, |_| ()).await;
     let a = k.owned("a").await;
     k.ask(take(&a, 1, 1)).await;
-    let stranger = Lease {
-        worker: "w2".to_owned(),
-        ..a.clone()
-    };
-    assert_eq!(
-        k.ask(FreeSlot {
-            lease: stranger,
-            step: 1
-        })
-        .await,
-        Freed(false)
-    );
-    assert_eq!(
-        k.ask(FreeSlot {
-            lease: a.clone(),
-            step: 2
-        })
-        .await,
-        Freed(false)
-    );
+    let stranger = Lease { worker: "w2".to_owned(), ..a.clone() };
+    assert_eq!(k.ask(FreeSlot { lease: stranger, step: 1 }).await, Freed(false));
+    assert_eq!(k.ask(FreeSlot { lease: a.clone(), step: 2 }).await, Freed(false));
     assert_eq!(k.ask(FreeSlot { lease: a, step: 1 }).await, Freed(true));
 }
 
@@ -366,11 +276,7 @@ async fn a_report_says_who_holds_a_queue(store: &dyn Store) {
     filled(&k, 3).await;
     let a = k.owned("a").await;
     k.ask(take(&a, 4, 1)).await;
-    k.ask(Dequeue {
-        limit: 1,
-        ..k.dequeue("q", "w7", 2)
-    })
-    .await;
+    k.ask(Dequeue { limit: 1, ..k.dequeue("q", "w7", 2) }).await;
     let report = report(&k, 3).await;
     let holder = |run_id: &str, step, worker: &str, until: Timestamp| Holder {
         run_id: run_id.to_owned(),
@@ -379,19 +285,11 @@ async fn a_report_says_who_holds_a_queue(store: &dyn Store) {
         until,
     };
     assert_eq!(report.queue.and_then(|q| q.concurrency), Some(9));
-    let expected = [
-        holder("r000", -1, "w7", at(62)),
-        holder("a", 4, "w1", at(61)),
-    ];
+    let expected = [holder("r000", -1, "w7", at(62)), holder("a", 4, "w1", at(61))];
     assert_eq!(report.holders, expected);
     assert_eq!((report.held, report.waiting), (2, 2));
     let (workspace, partition) = (k.ws.clone(), String::new());
-    let nowhere = InspectQueue {
-        workspace,
-        queue: "nowhere".to_owned(),
-        partition,
-        now: at(3),
-    };
+    let nowhere = InspectQueue { workspace, queue: "nowhere".to_owned(), partition, now: at(3) };
     let nothing = QueueReport {
         queue: None,
         holders: Vec::new(),
@@ -407,11 +305,7 @@ async fn a_report_names_the_first_hundred_holders_and_counts_all(store: &dyn Sto
     let k = Kit::new(store);
     queue(&k, |_| ()).await;
     filled(&k, 99).await;
-    k.ask(Dequeue {
-        limit: 200,
-        ..k.dequeue("q", "w1", 1)
-    })
-    .await;
+    k.ask(Dequeue { limit: 200, ..k.dequeue("q", "w1", 1) }).await;
     let a = k.owned("a").await;
     for step in 0..3 {
         k.ask(take(&a, step, 1)).await;

@@ -19,27 +19,16 @@ super::table! {
 }
 
 fn list(k: &Kit<'_>, filter: RunFilter, limit: usize) -> ListRuns {
-    ListRuns {
-        workspace: k.ws.clone(),
-        filter,
-        after: None,
-        limit,
-    }
+    ListRuns { workspace: k.ws.clone(), filter, after: None, limit }
 }
 
 async fn walk(k: &Kit<'_>, filter: RunFilter, limit: usize) -> Vec<RunRow> {
     let (mut runs, mut after) = (Vec::new(), None);
     loop {
-        let asked = ListRuns {
-            after,
-            ..list(k, filter.clone(), limit)
-        };
+        let asked = ListRuns { after, ..list(k, filter.clone(), limit) };
         let RunPage { runs: page, next } = k.ask(asked).await;
         assert!(page.len() <= limit);
-        assert!(
-            next.is_none() || page.len() == limit,
-            "a page that is not last is full"
-        );
+        assert!(next.is_none() || page.len() == limit, "a page that is not last is full");
         runs.extend(page);
         match next {
             Some(next) => after = Some(next),
@@ -51,65 +40,34 @@ async fn walk(k: &Kit<'_>, filter: RunFilter, limit: usize) -> Vec<RunRow> {
 async fn runs_are_listed_newest_first_and_ties_by_id(store: &dyn Store) {
     let k = Kit::new(store);
     for (id, now) in [("b", 1), ("a", 2), ("d", 1), ("c", 2)] {
-        k.started(Start {
-            now: at(now),
-            ..k.start(id)
-        })
-        .await;
+        k.started(Start { now: at(now), ..k.start(id) }).await;
     }
     let page = k.ask(list(&k, RunFilter::default(), 10)).await;
-    assert_eq!(
-        (ids(&page.runs), page.next),
-        (vec!["c", "a", "d", "b"], None)
-    );
+    assert_eq!((ids(&page.runs), page.next), (vec!["c", "a", "d", "b"], None));
 }
 
 async fn a_cursor_walks_every_run_once(store: &dyn Store) {
     let k = Kit::new(store);
     for i in 0..23i64 {
-        k.started(Start {
-            now: at(i / 5),
-            ..k.start(&format!("r{i:02}"))
-        })
-        .await;
+        k.started(Start { now: at(i / 5), ..k.start(&format!("r{i:02}")) }).await;
     }
     let whole = walk(&k, RunFilter::default(), 1000).await;
     assert_eq!(whole.len(), 23);
     for limit in [1, 2, 5, 22, 23, 24] {
-        assert_eq!(
-            walk(&k, RunFilter::default(), limit).await,
-            whole,
-            "pages of {limit}"
-        );
+        assert_eq!(walk(&k, RunFilter::default(), limit).await, whole, "pages of {limit}");
     }
 }
 
 async fn a_cursor_is_not_disturbed_by_newer_runs(store: &dyn Store) {
     let k = Kit::new(store);
     for i in 0..4 {
-        k.started(Start {
-            now: at(i),
-            ..k.start(&format!("r{i}"))
-        })
-        .await;
+        k.started(Start { now: at(i), ..k.start(&format!("r{i}")) }).await;
     }
     let first = k.ask(list(&k, RunFilter::default(), 2)).await;
-    k.started(Start {
-        now: at(9),
-        ..k.start("newer")
-    })
-    .await;
+    k.started(Start { now: at(9), ..k.start("newer") }).await;
     let after = first.next.clone();
-    let second = k
-        .ask(ListRuns {
-            after,
-            ..list(&k, RunFilter::default(), 2)
-        })
-        .await;
-    assert_eq!(
-        (ids(&first.runs), ids(&second.runs)),
-        (vec!["r3", "r2"], vec!["r1", "r0"])
-    );
+    let second = k.ask(ListRuns { after, ..list(&k, RunFilter::default(), 2) }).await;
+    assert_eq!((ids(&first.runs), ids(&second.runs)), (vec!["r3", "r2"], vec!["r1", "r0"]));
     assert_eq!(second.next, None);
 }
 
@@ -119,11 +77,7 @@ async fn a_page_is_never_larger_than_asked(store: &dyn Store) {
         k.started(k.start(&format!("r{i}"))).await;
     }
     assert_eq!(k.ask(list(&k, RunFilter::default(), 2)).await.runs.len(), 2);
-    assert_eq!(
-        k.ask(list(&k, RunFilter::default(), 0)).await.runs.len(),
-        1,
-        "at least one"
-    );
+    assert_eq!(k.ask(list(&k, RunFilter::default(), 0)).await.runs.len(), 1, "at least one");
 }
 
 /// Runs of all statuses, several queues, versions, parents and forks.
@@ -131,10 +85,8 @@ async fn varied(k: &Kit<'_>) {
     k.put(plain("mail")).await;
     for i in 0..24u32 {
         let queue = if i % 3 == 0 { "mail" } else { "default" };
-        let mut start = k.on(
-            queue,
-            &format!("{}{i:02}", if i % 2 == 0 { "even-" } else { "Odd-" }),
-        );
+        let mut start =
+            k.on(queue, &format!("{}{i:02}", if i % 2 == 0 { "even-" } else { "Odd-" }));
         start.workflow = if i % 5 == 0 { "refund" } else { "ship_order" }.to_owned();
         start.app_version = ["", "v1", "v2"][(i % 3) as usize].to_owned();
         start.parent = if i % 4 == 0 { "even-00" } else { "" }.to_owned();
@@ -177,13 +129,10 @@ fn filters() -> Vec<RunFilter> {
         filter
     };
     let text = |text: &str| Some(text.to_owned());
-    let by_status = RunStatus::ALL.iter().map(|status| RunFilter {
-        status: vec![*status],
-        ..RunFilter::default()
-    });
-    let by_text = [
-        "refund", "REFUND", "mail", "even", "odd", "", "v2", "even-00",
-    ];
+    let by_status = RunStatus::ALL
+        .iter()
+        .map(|status| RunFilter { status: vec![*status], ..RunFilter::default() });
+    let by_text = ["refund", "REFUND", "mail", "even", "odd", "", "v2", "even-00"];
     let by_text = by_text.into_iter().flat_map(|value| {
         let fields: [fn(&mut RunFilter) -> &mut Option<String>; 6] = [
             |f| &mut f.workflow,
@@ -225,18 +174,10 @@ async fn every_filter_equals_a_brute_force_filter(store: &dyn Store) {
     let all = walk(&k, RunFilter::default(), 1000).await;
     assert_eq!(all.len(), 24);
     for filter in filters() {
-        let expected: Vec<_> = all
-            .iter()
-            .filter(|run| matches(&filter, run))
-            .cloned()
-            .collect();
+        let expected: Vec<_> = all.iter().filter(|run| matches(&filter, run)).cloned().collect();
         for limit in [1000, 3] {
             let found = walk(&k, filter.clone(), limit).await;
-            assert_eq!(
-                ids(&found),
-                ids(&expected),
-                "{filter:?} in pages of {limit}"
-            );
+            assert_eq!(ids(&found), ids(&expected), "{filter:?} in pages of {limit}");
         }
     }
 }
@@ -246,15 +187,8 @@ async fn a_filter_by_prefix_takes_wildcards_literally(store: &dyn Store) {
     for id in ["a%1", "a_1", "ab1", "a\\1", "a"] {
         k.started(k.start(id)).await;
     }
-    for (prefix, expected) in [
-        ("a%", vec!["a%1"]),
-        ("a_", vec!["a_1"]),
-        ("a\\", vec!["a\\1"]),
-    ] {
-        let filter = RunFilter {
-            id_prefix: Some(prefix.to_owned()),
-            ..RunFilter::default()
-        };
+    for (prefix, expected) in [("a%", vec!["a%1"]), ("a_", vec!["a_1"]), ("a\\", vec!["a\\1"])] {
+        let filter = RunFilter { id_prefix: Some(prefix.to_owned()), ..RunFilter::default() };
         assert_eq!(ids(&walk(&k, filter, 10).await), expected, "{prefix}");
     }
 }
@@ -262,36 +196,20 @@ async fn a_filter_by_prefix_takes_wildcards_literally(store: &dyn Store) {
 async fn a_list_of_nothing_is_empty(store: &dyn Store) {
     let k = Kit::new(store);
     let page = k.ask(list(&k, RunFilter::default(), 10)).await;
-    assert_eq!(
-        page,
-        RunPage {
-            runs: Vec::new(),
-            next: None
-        }
-    );
+    assert_eq!(page, RunPage { runs: Vec::new(), next: None });
     assert_eq!(k.load("nowhere").await.inbox, 0);
     assert_eq!(k.steps("nowhere").await, []);
 }
 
 async fn workspaces_never_see_each_other(store: &dyn Store) {
     let (mine, other) = (Kit::new(store), Kit::new(store));
-    let dedupe = |k: &Kit<'_>| Start {
-        dedupe_id: "d".to_owned(),
-        ..k.start("r")
-    };
+    let dedupe = |k: &Kit<'_>| Start { dedupe_id: "d".to_owned(), ..k.start("r") };
     mine.put(plain("q")).await;
     let lease = mine.owned_by(dedupe(&mine), "box#1").await;
-    mine.record(
-        &lease,
-        vec![super::kit::entry(super::kit::done(0, "a", "1"))],
-    )
-    .await;
+    mine.record(&lease, vec![super::kit::entry(super::kit::done(0, "a", "1"))]).await;
     mine.signal("r", "paid", "s1").await;
     assert_eq!(other.find("r").await, None);
-    assert_eq!(
-        other.ask(other.on("q", "x")).await,
-        steadfast_store::op::Started::NoQueue
-    );
+    assert_eq!(other.ask(other.on("q", "x")).await, steadfast_store::op::Started::NoQueue);
     other.started(dedupe(&other)).await;
     assert_eq!(other.load("r").await.signals, []);
     assert_eq!(other.steps("r").await, []);
@@ -303,14 +221,8 @@ async fn workspaces_never_see_each_other(store: &dyn Store) {
         now: at(5),
     };
     assert_eq!(other.ask(take).await.0, 0);
-    assert_eq!(
-        ids(&other.ask(other.dequeue("default", "w2", 5)).await.runs),
-        ["r"]
-    );
+    assert_eq!(ids(&other.ask(other.dequeue("default", "w2", 5)).await.runs), ["r"]);
     other.cancel("r").await;
     assert_eq!(mine.status("r").await, RunStatus::Pending);
-    assert_eq!(
-        mine.finish(&lease).await,
-        steadfast_store::op::Written::Done
-    );
+    assert_eq!(mine.finish(&lease).await, steadfast_store::op::Written::Done);
 }

@@ -26,32 +26,19 @@ super::table! {
 }
 
 async fn queue(k: &Kit<'_>, change: impl FnOnce(&mut QueueRow)) {
-    let mut queue = QueueRow {
-        partitioned: true,
-        ..plain("q")
-    };
+    let mut queue = QueueRow { partitioned: true, ..plain("q") };
     change(&mut queue);
     k.put(queue).await;
 }
 
 async fn filled(k: &Kit<'_>, runs: &[(&str, &str)]) {
     for (partition, id) in runs {
-        k.started(Start {
-            partition: (*partition).to_owned(),
-            ..k.on("q", id)
-        })
-        .await;
+        k.started(Start { partition: (*partition).to_owned(), ..k.on("q", id) }).await;
     }
 }
 
-const SIX: &[(&str, &str)] = &[
-    ("a", "a1"),
-    ("a", "a2"),
-    ("b", "b1"),
-    ("b", "b2"),
-    ("c", "c1"),
-    ("c", "c2"),
-];
+const SIX: &[(&str, &str)] =
+    &[("a", "a1"), ("a", "a2"), ("b", "b1"), ("b", "b2"), ("c", "c1"), ("c", "c2")];
 
 /// R88
 async fn concurrency_applies_per_partition(store: &dyn Store) {
@@ -71,10 +58,7 @@ async fn a_rate_applies_per_partition(store: &dyn Store) {
     assert_eq!(k.ask(k.dequeue("q", "w1", 1)).await.runs.len(), 3);
     let claimed = k.ask(k.dequeue("q", "w1", 10)).await;
     assert_eq!((claimed.runs.len(), claimed.next_at), (0, Some(at(11))));
-    assert_eq!(
-        ids(&k.ask(k.dequeue("q", "w1", 11)).await.runs),
-        ["a2", "b2", "c2"]
-    );
+    assert_eq!(ids(&k.ask(k.dequeue("q", "w1", 11)).await.runs), ["a2", "b2", "c2"]);
 }
 
 /// R88, R84
@@ -83,10 +67,7 @@ async fn a_workers_limit_applies_per_partition(store: &dyn Store) {
     queue(&k, |q| q.worker_concurrency = Some(1)).await;
     filled(&k, SIX).await;
     let has = vec![("a".to_owned(), 1), ("c".to_owned(), 0)];
-    let dequeue = Dequeue {
-        worker_has: has,
-        ..k.dequeue("q", "w1", 1)
-    };
+    let dequeue = Dequeue { worker_has: has, ..k.dequeue("q", "w1", 1) };
     assert_eq!(ids(&k.ask(dequeue).await.runs), ["b1", "c1"]);
 }
 
@@ -96,17 +77,9 @@ async fn order_applies_per_partition(store: &dyn Store) {
     queue(&k, |q| (q.priorities, q.concurrency) = (true, Some(1))).await;
     for (partition, id, priority) in [("a", "a1", 5), ("a", "a2", 1), ("b", "b1", 9)] {
         let partition = partition.to_owned();
-        k.started(Start {
-            partition,
-            priority,
-            ..k.on("q", id)
-        })
-        .await;
+        k.started(Start { partition, priority, ..k.on("q", id) }).await;
     }
-    assert_eq!(
-        ids(&k.ask(k.dequeue("q", "w1", 1)).await.runs),
-        ["a2", "b1"]
-    );
+    assert_eq!(ids(&k.ask(k.dequeue("q", "w1", 1)).await.runs), ["a2", "b1"]);
 }
 
 /// R88
@@ -117,20 +90,12 @@ async fn serving_goes_on_after_the_partition_served_last(store: &dyn Store) {
     let mut order = Vec::new();
     let mut after = String::new();
     for _ in 0..6 {
-        let one = Dequeue {
-            limit: 1,
-            after_partition: after,
-            ..k.dequeue("q", "w1", 1)
-        };
+        let one = Dequeue { limit: 1, after_partition: after, ..k.dequeue("q", "w1", 1) };
         let claimed = k.ask(one).await.runs;
         after = claimed[0].partition.clone();
         order.push(claimed[0].run_id.clone());
     }
-    assert_eq!(
-        order,
-        ["a1", "b1", "c1", "a2", "b2", "c2"],
-        "a full key does not starve others"
-    );
+    assert_eq!(order, ["a1", "b1", "c1", "a2", "b2", "c2"], "a full key does not starve others");
 }
 
 /// R88
@@ -138,14 +103,8 @@ async fn runs_without_a_partition_are_a_partition_too(store: &dyn Store) {
     let k = Kit::new(store);
     queue(&k, |q| q.concurrency = Some(1)).await;
     filled(&k, &[("", "n1"), ("", "n2"), ("a", "a1")]).await;
-    assert_eq!(
-        ids(&k.ask(k.dequeue("q", "w1", 1)).await.runs),
-        ["a1", "n1"]
-    );
-    let next = Dequeue {
-        after_partition: "a".to_owned(),
-        ..k.dequeue("q", "w1", 1)
-    };
+    assert_eq!(ids(&k.ask(k.dequeue("q", "w1", 1)).await.runs), ["a1", "n1"]);
+    let next = Dequeue { after_partition: "a".to_owned(), ..k.dequeue("q", "w1", 1) };
     assert_eq!(k.ask(next).await.runs, []);
 }
 
@@ -156,10 +115,7 @@ async fn a_full_partition_does_not_hold_up_the_others(store: &dyn Store) {
     filled(&k, &[("a", "a1")]).await;
     k.ask(k.dequeue("q", "w1", 1)).await;
     filled(&k, &[("a", "a2"), ("a", "a3"), ("b", "b1")]).await;
-    let one = Dequeue {
-        limit: 1,
-        ..k.dequeue("q", "w2", 2)
-    };
+    let one = Dequeue { limit: 1, ..k.dequeue("q", "w2", 2) };
     assert_eq!(ids(&k.ask(one).await.runs), ["b1"]);
 }
 
@@ -178,19 +134,9 @@ async fn a_slot_belongs_to_a_partition(store: &dyn Store) {
     };
     assert_eq!(k.ask(take(1, "a")).await, SlotTaken::Done);
     assert_eq!(k.ask(take(2, "b")).await, SlotTaken::Done);
-    assert_eq!(
-        k.ask(take(3, "a")).await,
-        SlotTaken::Full {
-            until: Some(at(60))
-        }
-    );
+    assert_eq!(k.ask(take(3, "a")).await, SlotTaken::Full { until: Some(at(60)) });
     let (workspace, partition) = (k.ws.clone(), "a".to_owned());
-    let inspect = InspectQueue {
-        workspace,
-        queue: "q".to_owned(),
-        partition,
-        now: at(2),
-    };
+    let inspect = InspectQueue { workspace, queue: "q".to_owned(), partition, now: at(2) };
     assert_eq!(k.ask(inspect).await.held, 1);
 }
 
@@ -199,10 +145,7 @@ async fn a_partition_does_not_count_on_a_queue_without_partitions(store: &dyn St
     queue(&k, |q| (q.partitioned, q.concurrency) = (false, Some(2))).await;
     filled(&k, SIX).await;
     assert_eq!(k.get("a1").await.partition, "");
-    assert_eq!(
-        ids(&k.ask(k.dequeue("q", "w1", 1)).await.runs),
-        ["a1", "a2"]
-    );
+    assert_eq!(ids(&k.ask(k.dequeue("q", "w1", 1)).await.runs), ["a1", "a2"]);
 }
 
 async fn a_queue_that_loses_its_partitions_keeps_its_runs(store: &dyn Store) {
@@ -219,12 +162,7 @@ async fn a_resumed_run_is_found_although_its_queue_lost_its_partitions(store: &d
     filled(&k, &[("a", "r")]).await;
     k.cancel("r").await;
     queue(&k, |q| q.partitioned = false).await;
-    k.ask(Resume {
-        workspace: k.ws.clone(),
-        run_id: "r".to_owned(),
-        now: at(9),
-    })
-    .await;
+    k.ask(Resume { workspace: k.ws.clone(), run_id: "r".to_owned(), now: at(9) }).await;
     assert_eq!(ids(&k.ask(k.dequeue("q", "w1", 10)).await.runs), ["r"]);
 }
 
@@ -263,17 +201,8 @@ async fn queues_are_listed_by_name_as_they_were_put(store: &dyn Store) {
     k.put(plain("c")).await;
     k.put(full.clone()).await;
     k.put(plain("B")).await;
-    k.put(QueueRow {
-        concurrency: Some(1),
-        ..plain("a")
-    })
-    .await;
+    k.put(QueueRow { concurrency: Some(1), ..plain("a") }).await;
     k.put(plain("a")).await;
-    let listed = k
-        .ask(ListQueues {
-            workspace: k.ws.clone(),
-        })
-        .await
-        .0;
+    let listed = k.ask(ListQueues { workspace: k.ws.clone() }).await.0;
     assert_eq!(listed, [plain("B"), plain("a"), full, plain("c")]);
 }

@@ -37,59 +37,29 @@ super::table! {
 
 async fn one_of_many_starts_of_an_id_is_new(store: &dyn Store) {
     let k = Kit::new(store);
-    let starts = (0..16)
-        .map(|seed| Start {
-            seed,
-            ..k.start("r")
-        })
-        .collect();
+    let starts = (0..16).map(|seed| Start { seed, ..k.start("r") }).collect();
     let replies = k.ask_all(starts).await;
-    assert_eq!(
-        replies.iter().filter(|r| **r == Started::New(None)).count(),
-        1,
-        "{replies:?}"
-    );
+    assert_eq!(replies.iter().filter(|r| **r == Started::New(None)).count(), 1, "{replies:?}");
     let existing = Started::Existing(RunStatus::Enqueued);
-    assert_eq!(
-        replies.iter().filter(|r| **r == existing).count(),
-        15,
-        "{replies:?}"
-    );
+    assert_eq!(replies.iter().filter(|r| **r == existing).count(), 15, "{replies:?}");
 }
 
 async fn one_of_many_starts_with_a_deduplication_id_wins(store: &dyn Store) {
     let k = Kit::new(store);
-    let start = |i| Start {
-        dedupe_id: "d".to_owned(),
-        ..k.start(&format!("r{i}"))
-    };
+    let start = |i| Start { dedupe_id: "d".to_owned(), ..k.start(&format!("r{i}")) };
     let replies = k.ask_all((0..16).map(start).collect()).await;
-    assert_eq!(
-        replies.iter().filter(|r| **r == Started::New(None)).count(),
-        1,
-        "{replies:?}"
-    );
+    assert_eq!(replies.iter().filter(|r| **r == Started::New(None)).count(), 1, "{replies:?}");
     assert_eq!(k.ask(k.dequeue("default", "w1", 1)).await.runs.len(), 1);
 }
 
 async fn many_debounced_calls_make_one_run(store: &dyn Store) {
     let k = Kit::new(store);
     let call = |i| {
-        let start = Start {
-            dedupe_id: "d".to_owned(),
-            ..k.start(&format!("r{i}"))
-        };
-        Debounce {
-            start,
-            max_wait: None,
-        }
+        let start = Start { dedupe_id: "d".to_owned(), ..k.start(&format!("r{i}")) };
+        Debounce { start, max_wait: None }
     };
     let replies = k.ask_all((0..16).map(call).collect()).await;
-    assert_eq!(
-        replies.iter().filter(|r| **r == Debounced::New).count(),
-        1,
-        "{replies:?}"
-    );
+    assert_eq!(replies.iter().filter(|r| **r == Debounced::New).count(), 1, "{replies:?}");
     assert_eq!(k.ask(k.dequeue("default", "w1", 1)).await.runs.len(), 1);
 }
 
@@ -97,15 +67,8 @@ async fn filled(k: &Kit<'_>, queue: QueueRow, runs: usize) {
     let (name, partitioned) = (queue.name.clone(), queue.partitioned);
     k.put(queue).await;
     let start = |i: usize| {
-        let partition = if partitioned {
-            format!("p{}", i % 3)
-        } else {
-            String::new()
-        };
-        Start {
-            partition,
-            ..k.on(&name, &format!("r{i:03}"))
-        }
+        let partition = if partitioned { format!("p{}", i % 3) } else { String::new() };
+        Start { partition, ..k.on(&name, &format!("r{i:03}")) }
     };
     k.ask_all((0..runs).map(start).collect()).await;
 }
@@ -114,10 +77,7 @@ async fn filled(k: &Kit<'_>, queue: QueueRow, runs: usize) {
 async fn grab(k: &Kit<'_>, limit: usize, now: i64) -> Vec<String> {
     let mut got = Vec::new();
     loop {
-        let dequeue = |w| Dequeue {
-            limit,
-            ..k.dequeue("q", &format!("w{w}"), now)
-        };
+        let dequeue = |w| Dequeue { limit, ..k.dequeue("q", &format!("w{w}"), now) };
         let claimed = k.ask_all((0..8).map(dequeue).collect()).await;
         let round: Vec<_> = claimed.into_iter().flat_map(|c| c.runs).collect();
         if round.is_empty() {
@@ -140,26 +100,14 @@ async fn many_claimers_never_get_the_same_run(store: &dyn Store) {
 /// R85
 async fn many_claimers_never_pass_a_concurrency_limit(store: &dyn Store) {
     let k = Kit::new(store);
-    filled(
-        &k,
-        QueueRow {
-            concurrency: Some(5),
-            ..plain("q")
-        },
-        40,
-    )
-    .await;
+    filled(&k, QueueRow { concurrency: Some(5), ..plain("q") }, 40).await;
     assert_eq!(grab(&k, 3, 1).await.len(), 5);
 }
 
 /// R85, R88
 async fn many_claimers_never_pass_a_limit_per_partition(store: &dyn Store) {
     let k = Kit::new(store);
-    let queue = QueueRow {
-        concurrency: Some(2),
-        partitioned: true,
-        ..plain("q")
-    };
+    let queue = QueueRow { concurrency: Some(2), partitioned: true, ..plain("q") };
     filled(&k, queue, 30).await;
     assert_eq!(grab(&k, 3, 1).await.len(), 6);
 }
@@ -177,11 +125,7 @@ async fn many_claimers_never_pass_a_rate(store: &dyn Store) {
 /// R85
 async fn many_takers_never_pass_the_limit_of_slots(store: &dyn Store) {
     let k = Kit::new(store);
-    k.put(QueueRow {
-        concurrency: Some(3),
-        ..plain("q")
-    })
-    .await;
+    k.put(QueueRow { concurrency: Some(3), ..plain("q") }).await;
     let mut takes = Vec::new();
     for i in 0..12 {
         let lease = k.owned(&format!("r{i}")).await;
@@ -195,11 +139,7 @@ async fn many_takers_never_pass_the_limit_of_slots(store: &dyn Store) {
         });
     }
     let replies = k.ask_all(takes).await;
-    assert_eq!(
-        replies.iter().filter(|r| **r == SlotTaken::Done).count(),
-        3,
-        "{replies:?}"
-    );
+    assert_eq!(replies.iter().filter(|r| **r == SlotTaken::Done).count(), 3, "{replies:?}");
 }
 
 /// R91
@@ -210,10 +150,7 @@ async fn many_recoverers_never_get_the_same_run(store: &dyn Store) {
     }
     let mut got = Vec::new();
     for _ in 0..8 {
-        let wake = |w| Wake {
-            limit: 3,
-            ..k.wake(&format!("w{w}"), 100)
-        };
+        let wake = |w| Wake { limit: 3, ..k.wake(&format!("w{w}"), 100) };
         let claimed = k.ask_all((0..8).map(wake).collect()).await;
         got.extend(claimed.into_iter().flat_map(|c| c.runs));
     }
@@ -225,14 +162,9 @@ async fn many_signals_are_all_kept_in_one_order(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
     k.suspend(&lease, 0).await;
-    let signals = (0..24)
-        .map(|i| k.signal_op("r", "s", &format!("s{i}")))
-        .collect();
+    let signals = (0..24).map(|i| k.signal_op("r", "s", &format!("s{i}"))).collect();
     let replies = k.ask_all(signals).await;
-    assert!(
-        replies.iter().all(|r| *r == Signalled::Accepted),
-        "{replies:?}"
-    );
+    assert!(replies.iter().all(|r| *r == Signalled::Accepted), "{replies:?}");
     let loaded = k.load("r").await;
     let seqs: BTreeSet<_> = loaded.signals.iter().map(|s| s.seq).collect();
     assert_eq!((seqs.len(), loaded.inbox), (24, 24));
@@ -241,17 +173,8 @@ async fn many_signals_are_all_kept_in_one_order(store: &dyn Store) {
 async fn one_of_many_signals_with_an_id_is_accepted(store: &dyn Store) {
     let k = Kit::new(store);
     k.owned("r").await;
-    let replies = k
-        .ask_all((0..12).map(|_| k.signal_op("r", "s", "same")).collect())
-        .await;
-    assert_eq!(
-        replies
-            .iter()
-            .filter(|r| **r == Signalled::Accepted)
-            .count(),
-        1,
-        "{replies:?}"
-    );
+    let replies = k.ask_all((0..12).map(|_| k.signal_op("r", "s", "same")).collect()).await;
+    assert_eq!(replies.iter().filter(|r| **r == Signalled::Accepted).count(), 1, "{replies:?}");
     assert_eq!(k.load("r").await.signals.len(), 1);
 }
 
@@ -312,10 +235,7 @@ async fn children_that_end_at_once_are_all_counted(store: &dyn Store) {
     let parent = k.owned("p").await;
     let mut ends = Vec::new();
     for i in 0..12 {
-        let start = Start {
-            parent: "p".to_owned(),
-            ..k.start(&format!("c{i}"))
-        };
+        let start = Start { parent: "p".to_owned(), ..k.start(&format!("c{i}")) };
         let lease = k.owned_by(start, "w1").await;
         ends.push(k.finish_op(&lease, "true"));
     }
@@ -332,10 +252,7 @@ async fn two_runs_that_send_to_each_other_both_get_through(store: &dyn Store) {
     let (a, b) = (k.owned("a").await, k.owned("b").await);
     for i in 0..8u64 {
         let send = |to: &str| {
-            vec![with(
-                done(i, "send", "1"),
-                With::Send(k.signal_op(to, "s", &format!("s{i}"))),
-            )]
+            vec![with(done(i, "send", "1"), With::Send(k.signal_op(to, "s", &format!("s{i}"))))]
         };
         let both = join(k.record(&a, send("b")), k.record(&b, send("a"))).await;
         assert_eq!(both, (Written::Done, Written::Done));

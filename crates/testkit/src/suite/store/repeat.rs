@@ -32,10 +32,7 @@ super::table! {
 
 async fn a_repeated_start_is_still_new(store: &dyn Store) {
     let k = Kit::new(store);
-    let start = Start {
-        dedupe_id: "d".to_owned(),
-        ..k.start("r")
-    };
+    let start = Start { dedupe_id: "d".to_owned(), ..k.start("r") };
     for _ in 0..3 {
         assert_eq!(k.ask(start.clone()).await, Started::New(None));
     }
@@ -45,21 +42,14 @@ async fn a_repeated_start_is_still_new(store: &dyn Store) {
 
 async fn a_repeated_start_with_a_claim_gets_its_lease_again(store: &dyn Store) {
     let k = Kit::new(store);
-    let start = Start {
-        dedupe_id: "d".to_owned(),
-        ..k.start("r")
-    };
+    let start = Start { dedupe_id: "d".to_owned(), ..k.start("r") };
     let lease = k.owned_by(start.clone(), "w1").await;
     assert_eq!(k.owned_by(start.clone(), "w1").await, lease);
     let run = k.get("r").await;
     assert_eq!((run.epoch, run.attempts), (1, 1));
     let claim = Some(("w2".to_owned(), at(60)));
     let other = k.ask(Start { claim, ..start }).await;
-    assert_eq!(
-        other,
-        Started::Existing(RunStatus::Pending),
-        "not for another worker"
-    );
+    assert_eq!(other, Started::Existing(RunStatus::Pending), "not for another worker");
     assert_eq!(k.finish(&lease).await, Written::Done);
 }
 
@@ -68,43 +58,21 @@ async fn a_repeated_start_with_a_claim_gets_no_lease_after_another_claim(store: 
     k.owned("r").await;
     k.recovered("w1", 100).await;
     let claim = Some(("w1".to_owned(), at(60)));
-    let again = k
-        .ask(Start {
-            claim,
-            ..k.start("r")
-        })
-        .await;
+    let again = k.ask(Start { claim, ..k.start("r") }).await;
     assert_eq!(again, Started::Existing(RunStatus::Pending));
 }
 
 async fn a_repeated_debounce_is_still_new(store: &dyn Store) {
     let k = Kit::new(store);
-    let start = Start {
-        dedupe_id: "d".to_owned(),
-        ready_at: at(9),
-        ..k.start("r")
-    };
-    let debounce = Debounce {
-        start,
-        max_wait: None,
-    };
+    let start = Start { dedupe_id: "d".to_owned(), ready_at: at(9), ..k.start("r") };
+    let debounce = Debounce { start, max_wait: None };
     for _ in 0..3 {
         assert_eq!(k.ask(debounce.clone()).await, Debounced::New);
     }
-    let other = Start {
-        run_id: "s".to_owned(),
-        input: "7".to_owned(),
-        ..debounce.start
-    };
-    let other = Debounce {
-        start: other,
-        max_wait: None,
-    };
+    let other = Start { run_id: "s".to_owned(), input: "7".to_owned(), ..debounce.start };
+    let other = Debounce { start: other, max_wait: None };
     for _ in 0..2 {
-        assert_eq!(
-            k.ask(other.clone()).await,
-            Debounced::Replaced("r".to_owned())
-        );
+        assert_eq!(k.ask(other.clone()).await, Debounced::Replaced("r".to_owned()));
     }
     assert_eq!(k.ask(k.dequeue("default", "w1", 9)).await.runs.len(), 1);
 }
@@ -123,10 +91,7 @@ async fn a_repeated_record_writes_nothing_twice(store: &dyn Store) {
     let entries = vec![
         with(done(0, "wait", "1"), With::Consume(seq)),
         with(done(1, "append", "1"), append(Some("1"))),
-        with(
-            done(2, "send", "1"),
-            With::Send(k.signal_op("other", "s", "x")),
-        ),
+        with(done(2, "send", "1"), With::Send(k.signal_op("other", "s", "x"))),
         with(done(3, "spawn", "1"), With::Spawn(Box::new(k.start("kid")))),
         entry(done(4, "plain", "1")),
     ];
@@ -134,13 +99,7 @@ async fn a_repeated_record_writes_nothing_twice(store: &dyn Store) {
         assert_eq!(k.record(&lease, entries.clone()).await, Written::Done);
     }
     assert_eq!(k.steps("r").await.len(), 5);
-    assert_eq!(
-        (
-            k.load("r").await.signals.len(),
-            k.load("other").await.signals.len()
-        ),
-        (0, 1)
-    );
+    assert_eq!((k.load("r").await.signals.len(), k.load("other").await.signals.len()), (0, 1));
     let read = steadfast_store::op::ReadStream {
         workspace: k.ws.clone(),
         run_id: "r".to_owned(),
@@ -155,15 +114,7 @@ async fn a_repeated_record_writes_nothing_twice(store: &dyn Store) {
 async fn a_repeated_finish_is_done(store: &dyn Store) {
     let k = Kit::new(store);
     let parent = k.owned("p").await;
-    let lease = k
-        .owned_by(
-            Start {
-                parent: "p".to_owned(),
-                ..k.start("r")
-            },
-            "w1",
-        )
-        .await;
+    let lease = k.owned_by(Start { parent: "p".to_owned(), ..k.start("r") }, "w1").await;
     for _ in 0..3 {
         assert_eq!(k.finish(&lease).await, Written::Done);
     }
@@ -177,10 +128,7 @@ async fn a_repeated_finish_with_another_outcome_is_fenced(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
     k.finish(&lease).await;
-    assert_eq!(
-        k.ask(k.finish_op(&lease, "\"other\"")).await,
-        Written::Fenced
-    );
+    assert_eq!(k.ask(k.finish_op(&lease, "\"other\"")).await, Written::Fenced);
     assert_eq!(k.fail(&lease).await, Written::Fenced);
     assert_eq!(k.get("r").await.output.as_deref(), Some("true"));
 }
@@ -189,10 +137,7 @@ async fn a_repeated_suspension_is_done_until_the_run_is_claimed(store: &dyn Stor
     let k = Kit::new(store);
     let lease = k.owned("r").await;
     let entries = vec![entry(done(0, "a", "1"))];
-    let suspend = Suspend {
-        entries,
-        ..k.suspend_op(&lease, 0)
-    };
+    let suspend = Suspend { entries, ..k.suspend_op(&lease, 0) };
     for _ in 0..3 {
         assert_eq!(k.ask(suspend.clone()).await, Suspended::Done);
     }
@@ -204,22 +149,12 @@ async fn a_repeated_suspension_is_done_until_the_run_is_claimed(store: &dyn Stor
 async fn a_repeated_release_is_done_until_the_run_is_claimed(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
-    let release = Release {
-        lease: lease.clone(),
-        now: at(5),
-    };
+    let release = Release { lease: lease.clone(), now: at(5) };
     for _ in 0..3 {
         assert_eq!(k.ask(release.clone()).await, Written::Done);
     }
     let stranger = Lease { epoch: 2, ..lease };
-    assert_eq!(
-        k.ask(Release {
-            lease: stranger,
-            now: at(5)
-        })
-        .await,
-        Written::Fenced
-    );
+    assert_eq!(k.ask(Release { lease: stranger, now: at(5) }).await, Written::Fenced);
     k.recovered("w1", 6).await;
     assert_eq!(k.ask(release).await, Written::Fenced);
     assert_eq!(k.get("r").await.worker, "w1");
@@ -249,21 +184,11 @@ async fn a_repeated_cancel_resume_fork_and_signal_are_recognisable(store: &dyn S
     assert_eq!(k.signal("r", "s", "s1").await, Signalled::Duplicate);
     assert_eq!(k.cancel("r").await, Cancelled::Done(Vec::new()));
     let cancelled = k.get("r").await;
-    assert_eq!(
-        k.cancel("r").await,
-        Cancelled::AlreadyOver(RunStatus::Cancelled)
-    );
+    assert_eq!(k.cancel("r").await, Cancelled::AlreadyOver(RunStatus::Cancelled));
     assert_eq!(k.get("r").await, cancelled);
-    let resume = Resume {
-        workspace: k.ws.clone(),
-        run_id: "r".to_owned(),
-        now: at(9),
-    };
+    let resume = Resume { workspace: k.ws.clone(), run_id: "r".to_owned(), now: at(9) };
     assert_eq!(k.ask(resume.clone()).await, Resumed::Done);
-    assert_eq!(
-        k.ask(resume).await,
-        Resumed::NotStopped(RunStatus::Enqueued)
-    );
+    assert_eq!(k.ask(resume).await, Resumed::NotStopped(RunStatus::Enqueued));
     let fork = Fork {
         workspace: k.ws.clone(),
         source: "r".to_owned(),
@@ -308,10 +233,7 @@ async fn a_repeated_claim_takes_no_run_twice(store: &dyn Store) {
     for id in ["a", "b", "c"] {
         k.started(k.start(id)).await;
     }
-    let two = steadfast_store::op::Dequeue {
-        limit: 2,
-        ..k.dequeue("default", "w1", 1)
-    };
+    let two = steadfast_store::op::Dequeue { limit: 2, ..k.dequeue("default", "w1", 1) };
     assert_eq!(ids(&k.ask(two.clone()).await.runs), ["a", "b"]);
     assert_eq!(ids(&k.ask(two).await.runs), ["c"]);
     assert_eq!(k.ask(k.wake("w1", 100)).await.runs.len(), 3);
@@ -321,17 +243,9 @@ async fn a_repeated_claim_takes_no_run_twice(store: &dyn Store) {
 async fn a_repeated_queue_changes_nothing(store: &dyn Store) {
     let k = Kit::new(store);
     let queue = plain("q");
-    let put = steadfast_store::op::PutQueue {
-        workspace: k.ws.clone(),
-        queue,
-        now: at(0),
-    };
+    let put = steadfast_store::op::PutQueue { workspace: k.ws.clone(), queue, now: at(0) };
     assert!(k.ask(put.clone()).await.created);
     assert!(!k.ask(put).await.created);
-    let listed = k
-        .ask(steadfast_store::op::ListQueues {
-            workspace: k.ws.clone(),
-        })
-        .await;
+    let listed = k.ask(steadfast_store::op::ListQueues { workspace: k.ws.clone() }).await;
     assert_eq!(listed.0, [plain("q")]);
 }

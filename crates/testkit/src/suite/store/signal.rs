@@ -25,10 +25,7 @@ super::table! {
 
 async fn names(k: &Kit<'_>, run_id: &str) -> Vec<String> {
     let signals = k.load(run_id).await.signals;
-    signals
-        .into_iter()
-        .map(|signal| format!("{}:{}", signal.name, signal.payload))
-        .collect()
+    signals.into_iter().map(|signal| format!("{}:{}", signal.name, signal.payload)).collect()
 }
 
 async fn a_signal_before_the_wait_is_kept(store: &dyn Store) {
@@ -46,17 +43,8 @@ async fn signals_come_in_the_order_in_which_they_were_accepted(store: &dyn Store
     for (name, id) in [("b", "z"), ("a", "y"), ("b", "x"), ("a", "w")] {
         k.signal("r", name, id).await;
     }
-    assert_eq!(
-        names(&k, "r").await,
-        ["b:\"z\"", "a:\"y\"", "b:\"x\"", "a:\"w\""]
-    );
-    let seqs: Vec<i64> = k
-        .load("r")
-        .await
-        .signals
-        .iter()
-        .map(|signal| signal.seq)
-        .collect();
+    assert_eq!(names(&k, "r").await, ["b:\"z\"", "a:\"y\"", "b:\"x\"", "a:\"w\""]);
+    let seqs: Vec<i64> = k.load("r").await.signals.iter().map(|signal| signal.seq).collect();
     assert!(seqs.is_sorted(), "{seqs:?}");
 }
 
@@ -122,16 +110,9 @@ async fn a_signal_between_looking_and_suspending_is_not_lost(store: &dyn Store) 
     suspend.entries = vec![super::kit::entry(done(0, "a", "1"))];
     assert_eq!(k.ask(suspend).await, Suspended::Arrived);
     let run = k.get("r").await;
-    assert_eq!(
-        (run.parked, run.worker.as_str()),
-        (false, "w1"),
-        "the lease stays"
-    );
+    assert_eq!((run.parked, run.worker.as_str()), (false, "w1"), "the lease stays");
     assert_eq!(k.steps("r").await.len(), 1, "the records are durable");
-    assert_eq!(
-        k.suspend(&lease, k.load("r").await.inbox).await,
-        Suspended::Done
-    );
+    assert_eq!(k.suspend(&lease, k.load("r").await.inbox).await, Suspended::Done);
 }
 
 async fn a_signal_does_not_disturb_an_owner(store: &dyn Store) {
@@ -171,19 +152,10 @@ async fn a_signal_is_sent_with_a_record(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("a").await;
     k.owned("b").await;
-    let send = |id| {
-        vec![with(
-            done(id, "send", "1"),
-            With::Send(k.signal_op("b", "paid", "s1")),
-        )]
-    };
+    let send = |id| vec![with(done(id, "send", "1"), With::Send(k.signal_op("b", "paid", "s1")))];
     assert_eq!(k.record(&lease, send(0)).await, Written::Done);
     assert_eq!(names(&k, "b").await, ["paid:\"s1\""]);
-    assert_eq!(
-        k.record(&lease, send(1)).await,
-        Written::Done,
-        "a duplicate is no failure"
-    );
+    assert_eq!(k.record(&lease, send(1)).await, Written::Done, "a duplicate is no failure");
     assert_eq!(names(&k, "b").await.len(), 1);
 }
 
@@ -194,9 +166,7 @@ async fn a_signal_that_cannot_be_sent_refuses_its_record(store: &dyn Store) {
     k.finish(&over).await;
     for receiver in ["b", "nowhere"] {
         let send = With::Send(k.signal_op(receiver, "paid", "s1"));
-        let reply = k
-            .record(&lease, vec![with(done(0, "send", "1"), send)])
-            .await;
+        let reply = k.record(&lease, vec![with(done(0, "send", "1"), send)]).await;
         assert!(matches!(reply, Written::Refused(_)), "{reply:?}");
     }
     assert_eq!(k.steps("a").await, []);

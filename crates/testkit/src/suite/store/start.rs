@@ -52,19 +52,10 @@ async fn a_started_run_waits_on_its_queue_with_all_it_was_given(store: &dyn Stor
     assert_eq!((run.workflow, run.input), (start.workflow, start.input));
     assert_eq!((run.queue.as_str(), run.partition.as_str()), ("mail", ""));
     assert_eq!((run.priority, run.app_version), (7, start.app_version));
-    assert_eq!(
-        (run.timeout, run.deadline_at),
-        (start.timeout, start.deadline_at)
-    );
+    assert_eq!((run.timeout, run.deadline_at), (start.timeout, start.deadline_at));
     assert_eq!((run.ready_at, run.created_at), (at(9), at(0)));
-    assert_eq!(
-        (run.parent.as_str(), run.detached, run.seed),
-        ("p", true, start.seed)
-    );
-    assert_eq!(
-        (run.worker.as_str(), run.epoch, run.attempts, run.inbox),
-        ("", 0, 0, 0)
-    );
+    assert_eq!((run.parent.as_str(), run.detached, run.seed), ("p", true, start.seed));
+    assert_eq!((run.worker.as_str(), run.epoch, run.attempts, run.inbox), ("", 0, 0, 0));
     assert_eq!((run.output, run.error, run.started_at), (None, None, None));
     assert_eq!((run.finished_at, run.wake_at), (None, Timestamp::NEVER));
 }
@@ -72,11 +63,7 @@ async fn a_started_run_waits_on_its_queue_with_all_it_was_given(store: &dyn Stor
 async fn a_second_start_with_the_same_id_returns_the_existing_run(store: &dyn Store) {
     let k = Kit::new(store);
     k.started(k.start("r")).await;
-    let other = Start {
-        seed: 99,
-        now: at(1),
-        ..k.start("r")
-    };
+    let other = Start { seed: 99, now: at(1), ..k.start("r") };
     assert_eq!(k.ask(other).await, Started::Existing(RunStatus::Enqueued));
     assert_eq!(k.get("r").await.created_at, at(0));
 }
@@ -85,10 +72,7 @@ async fn a_second_start_of_an_ended_run_says_how_it_ended(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
     k.fail(&lease).await;
-    assert_eq!(
-        k.ask(k.start("r")).await,
-        Started::Existing(RunStatus::Error)
-    );
+    assert_eq!(k.ask(k.start("r")).await, Started::Existing(RunStatus::Error));
     assert_eq!(k.ask(k.dequeue("default", "w2", 10)).await.runs, []);
 }
 
@@ -96,10 +80,7 @@ async fn a_second_start_of_an_ended_run_says_how_it_ended(store: &dyn Store) {
 async fn the_same_id_for_another_workflow_is_a_conflict(store: &dyn Store) {
     let k = Kit::new(store);
     k.started(k.start("r")).await;
-    let other = Start {
-        workflow: "refund".to_owned(),
-        ..k.start("r")
-    };
+    let other = Start { workflow: "refund".to_owned(), ..k.start("r") };
     assert_eq!(k.ask(other).await, Started::Conflict("workflow"));
     assert_eq!(k.get("r").await.workflow, "ship_order");
 }
@@ -107,10 +88,7 @@ async fn the_same_id_for_another_workflow_is_a_conflict(store: &dyn Store) {
 async fn the_same_id_with_another_input_is_a_conflict(store: &dyn Store) {
     let k = Kit::new(store);
     k.started(k.start("r")).await;
-    let other = Start {
-        input: "{\"order\":2}".to_owned(),
-        ..k.start("r")
-    };
+    let other = Start { input: "{\"order\":2}".to_owned(), ..k.start("r") };
     assert_eq!(k.ask(other).await, Started::Conflict("input"));
     assert_eq!(k.get("r").await.input, "{\"order\":1}");
 }
@@ -124,26 +102,12 @@ async fn a_start_on_an_unknown_queue_is_refused(store: &dyn Store) {
 /// R74, R92
 async fn a_start_may_claim_in_the_same_commit(store: &dyn Store) {
     let k = Kit::new(store);
-    let lease = k
-        .owned_by(
-            Start {
-                timeout: Some(secs(30)),
-                ..k.start("r")
-            },
-            "w1",
-        )
-        .await;
+    let lease = k.owned_by(Start { timeout: Some(secs(30)), ..k.start("r") }, "w1").await;
     assert_eq!((lease.worker.as_str(), lease.epoch), ("w1", 1));
     let run = k.get("r").await;
-    assert_eq!(
-        (run.status, run.worker.as_str()),
-        (RunStatus::Pending, "w1")
-    );
+    assert_eq!((run.status, run.worker.as_str()), (RunStatus::Pending, "w1"));
     assert_eq!((run.epoch, run.attempts, run.wake_at), (1, 1, at(60)));
-    assert_eq!(
-        (run.started_at, run.deadline_at),
-        (Some(at(0)), Some(at(30)))
-    );
+    assert_eq!((run.started_at, run.deadline_at), (Some(at(0)), Some(at(30))));
 }
 
 /// R85: otherwise the limit would be passed by as many workers as start at once.
@@ -154,16 +118,9 @@ async fn a_start_does_not_claim_past_the_limits_of_its_queue(store: &dyn Store) 
     k.put(queue).await;
     let claim = Some(("w1".to_owned(), at(60)));
     for id in ["a", "b"] {
-        let start = Start {
-            claim: claim.clone(),
-            ..k.on("one", id)
-        };
+        let start = Start { claim: claim.clone(), ..k.on("one", id) };
         assert_eq!(k.ask(start.clone()).await, Started::New(None));
-        assert_eq!(
-            k.ask(start).await,
-            Started::New(None),
-            "a repeated request, the same answer"
-        );
+        assert_eq!(k.ask(start).await, Started::New(None), "a repeated request, the same answer");
         assert_eq!(k.status(id).await, RunStatus::Enqueued);
     }
     assert_eq!(ids(&k.ask(k.dequeue("one", "w1", 1)).await.runs), ["a"]);
@@ -175,23 +132,13 @@ async fn a_start_does_not_claim_on_a_paused_queue(store: &dyn Store) {
     queue.paused = true;
     k.put(queue).await;
     let claim = Some(("w1".to_owned(), at(60)));
-    assert_eq!(
-        k.ask(Start {
-            claim,
-            ..k.on("still", "r")
-        })
-        .await,
-        Started::New(None)
-    );
+    assert_eq!(k.ask(Start { claim, ..k.on("still", "r") }).await, Started::New(None));
     assert_eq!(k.status("r").await, RunStatus::Enqueued);
 }
 
 async fn an_active_run_keeps_its_deduplication_id(store: &dyn Store) {
     let k = Kit::new(store);
-    let dedupe = |id: &str| Start {
-        dedupe_id: "d".to_owned(),
-        ..k.start(id)
-    };
+    let dedupe = |id: &str| Start { dedupe_id: "d".to_owned(), ..k.start(id) };
     k.started(dedupe("a")).await;
     assert_eq!(k.ask(dedupe("b")).await, Started::Duplicate("a".to_owned()));
     k.ask(k.dequeue("default", "w1", 1)).await;
@@ -203,16 +150,8 @@ async fn an_active_run_keeps_its_deduplication_id(store: &dyn Store) {
 async fn a_deduplication_id_belongs_to_one_queue(store: &dyn Store) {
     let k = Kit::new(store);
     k.put(plain("mail")).await;
-    k.started(Start {
-        dedupe_id: "d".to_owned(),
-        ..k.start("a")
-    })
-    .await;
-    k.started(Start {
-        dedupe_id: "d".to_owned(),
-        ..k.on("mail", "b")
-    })
-    .await;
+    k.started(Start { dedupe_id: "d".to_owned(), ..k.start("a") }).await;
+    k.started(Start { dedupe_id: "d".to_owned(), ..k.on("mail", "b") }).await;
 }
 
 /// The trap of unique keys over nullable columns, the other way round.
@@ -226,11 +165,7 @@ async fn runs_without_a_deduplication_id_never_collide(store: &dyn Store) {
 
 async fn success_failure_cancel_and_exhaustion_free_the_deduplication_id(store: &dyn Store) {
     let k = Kit::new(store);
-    let dedupe = |id: &str| Start {
-        dedupe_id: "d".to_owned(),
-        max_attempts: 0,
-        ..k.start(id)
-    };
+    let dedupe = |id: &str| Start { dedupe_id: "d".to_owned(), max_attempts: 0, ..k.start(id) };
     let lease = k.owned_by(dedupe("a"), "w1").await;
     k.finish(&lease).await;
     let lease = k.owned_by(dedupe("b"), "w1").await;
@@ -246,19 +181,9 @@ async fn success_failure_cancel_and_exhaustion_free_the_deduplication_id(store: 
 async fn a_refused_start_does_not_keep_the_deduplication_id(store: &dyn Store) {
     let k = Kit::new(store);
     k.started(k.start("r")).await;
-    let dedupe = |id: &str| Start {
-        dedupe_id: "d".to_owned(),
-        seed: 5,
-        ..k.start(id)
-    };
-    assert_eq!(
-        k.ask(dedupe("r")).await,
-        Started::Existing(RunStatus::Enqueued)
-    );
-    let other = Start {
-        workflow: "refund".to_owned(),
-        ..dedupe("r")
-    };
+    let dedupe = |id: &str| Start { dedupe_id: "d".to_owned(), seed: 5, ..k.start(id) };
+    assert_eq!(k.ask(dedupe("r")).await, Started::Existing(RunStatus::Enqueued));
+    let other = Start { workflow: "refund".to_owned(), ..dedupe("r") };
     assert_eq!(k.ask(other).await, Started::Conflict("workflow"));
     k.started(dedupe("free")).await;
 }
@@ -267,16 +192,10 @@ async fn a_start_repeated_after_the_end_does_not_take_the_deduplication_id_again
     store: &dyn Store,
 ) {
     let k = Kit::new(store);
-    let dedupe = |id: &str| Start {
-        dedupe_id: "d".to_owned(),
-        ..k.start(id)
-    };
+    let dedupe = |id: &str| Start { dedupe_id: "d".to_owned(), ..k.start(id) };
     let lease = k.owned_by(dedupe("a"), "w1").await;
     k.finish(&lease).await;
-    assert_eq!(
-        k.ask(dedupe("a")).await,
-        Started::Existing(RunStatus::Success)
-    );
+    assert_eq!(k.ask(dedupe("a")).await, Started::Existing(RunStatus::Success));
     k.started(dedupe("b")).await;
 }
 
@@ -284,34 +203,21 @@ async fn a_start_repeated_after_the_end_finds_its_run_although_the_deduplication
     store: &dyn Store,
 ) {
     let k = Kit::new(store);
-    let dedupe = |id: &str| Start {
-        dedupe_id: "d".to_owned(),
-        ..k.start(id)
-    };
+    let dedupe = |id: &str| Start { dedupe_id: "d".to_owned(), ..k.start(id) };
     let lease = k.owned_by(dedupe("a"), "w1").await;
     k.finish(&lease).await;
     k.started(dedupe("b")).await;
-    assert_eq!(
-        k.ask(dedupe("a")).await,
-        Started::Existing(RunStatus::Success)
-    );
+    assert_eq!(k.ask(dedupe("a")).await, Started::Existing(RunStatus::Success));
     assert_eq!(k.ask(dedupe("c")).await, Started::Duplicate("b".to_owned()));
 }
 
 async fn a_resumed_run_does_not_take_its_deduplication_id_back(store: &dyn Store) {
     let k = Kit::new(store);
-    let dedupe = |id: &str| Start {
-        dedupe_id: "d".to_owned(),
-        ..k.start(id)
-    };
+    let dedupe = |id: &str| Start { dedupe_id: "d".to_owned(), ..k.start(id) };
     k.started(dedupe("a")).await;
     k.cancel("a").await;
     k.started(dedupe("b")).await;
-    let resume = Resume {
-        workspace: k.ws.clone(),
-        run_id: "a".to_owned(),
-        now: at(9),
-    };
+    let resume = Resume { workspace: k.ws.clone(), run_id: "a".to_owned(), now: at(9) };
     k.ask(resume).await;
     assert_eq!(k.get("a").await.dedupe_id, "");
     assert_eq!(k.ask(dedupe("c")).await, Started::Duplicate("b".to_owned()));
@@ -325,24 +231,14 @@ fn call(k: &Kit<'_>, run_id: &str, input: &str, now: i64) -> Debounce {
         now: at(now),
         ..k.start(run_id)
     };
-    Debounce {
-        start,
-        max_wait: Some(secs(25)),
-    }
+    Debounce { start, max_wait: Some(secs(25)) }
 }
 
 async fn a_debounced_start_waits_and_takes_the_last_input(store: &dyn Store) {
     let k = Kit::new(store);
     assert_eq!(k.ask(call(&k, "a", "1", 0)).await, Debounced::New);
-    assert_eq!(
-        k.ask(call(&k, "b", "2", 5)).await,
-        Debounced::Replaced("a".to_owned())
-    );
-    assert_eq!(
-        k.ask(k.dequeue("default", "w1", 12)).await.runs,
-        [],
-        "it waits anew"
-    );
+    assert_eq!(k.ask(call(&k, "b", "2", 5)).await, Debounced::Replaced("a".to_owned()));
+    assert_eq!(k.ask(k.dequeue("default", "w1", 12)).await.runs, [], "it waits anew");
     let claimed = k.ask(k.dequeue("default", "w1", 15)).await;
     assert_eq!(ids(&claimed.runs), ["a"]);
     assert_eq!(claimed.runs[0].input, "2");
@@ -369,10 +265,7 @@ async fn a_debounced_start_is_busy_while_its_run_executes(store: &dyn Store) {
     let k = Kit::new(store);
     k.ask(call(&k, "a", "1", 0)).await;
     let claimed = k.ask(k.dequeue("default", "w1", 10)).await;
-    assert_eq!(
-        k.ask(call(&k, "b", "2", 11)).await,
-        Debounced::Busy("a".to_owned())
-    );
+    assert_eq!(k.ask(call(&k, "b", "2", 11)).await, Debounced::Busy("a".to_owned()));
     assert_eq!(k.get("a").await.input, "1");
     k.finish(&k.lease_of(&claimed)).await;
     assert_eq!(k.ask(call(&k, "b", "2", 12)).await, Debounced::New);
@@ -388,10 +281,7 @@ async fn a_debounced_start_on_an_unknown_queue_is_refused(store: &dyn Store) {
 async fn a_debounced_start_with_a_taken_id_is_a_conflict(store: &dyn Store) {
     let k = Kit::new(store);
     k.started(k.start("a")).await;
-    assert_eq!(
-        k.ask(call(&k, "a", "2", 0)).await,
-        Debounced::Conflict("input")
-    );
+    assert_eq!(k.ask(call(&k, "a", "2", 0)).await, Debounced::Conflict("input"));
     let mut same = call(&k, "a", "{\"order\":1}", 0);
     same.start.seed = 99;
     assert_eq!(k.ask(same).await, Debounced::Conflict("id"));

@@ -26,11 +26,7 @@ super::table! {
 }
 
 fn resume(k: &Kit<'_>, run_id: &str) -> Resume {
-    Resume {
-        workspace: k.ws.clone(),
-        run_id: run_id.to_owned(),
-        now: at(20),
-    }
+    Resume { workspace: k.ws.clone(), run_id: run_id.to_owned(), now: at(20) }
 }
 
 /// R74
@@ -48,10 +44,7 @@ async fn an_executing_run_is_cancelled_with_its_reason(store: &dyn Store) {
     k.owned("r").await;
     k.cancel("r").await;
     let run = k.get("r").await;
-    assert_eq!(
-        (run.status, run.finished_at),
-        (RunStatus::Cancelled, Some(at(6)))
-    );
+    assert_eq!((run.status, run.finished_at), (RunStatus::Cancelled, Some(at(6))));
     assert_eq!(run.error, Some(k.cancel_op("r").reason));
     assert_eq!((run.worker.as_str(), run.epoch), ("", 2));
 }
@@ -69,17 +62,11 @@ async fn a_cancel_that_comes_too_late_says_so(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
     k.finish(&lease).await;
-    assert_eq!(
-        k.cancel("r").await,
-        Cancelled::AlreadyOver(RunStatus::Success)
-    );
+    assert_eq!(k.cancel("r").await, Cancelled::AlreadyOver(RunStatus::Success));
     assert_eq!(k.get("r").await.error, None);
     k.started(k.start("twice")).await;
     k.cancel("twice").await;
-    assert_eq!(
-        k.cancel("twice").await,
-        Cancelled::AlreadyOver(RunStatus::Cancelled)
-    );
+    assert_eq!(k.cancel("twice").await, Cancelled::AlreadyOver(RunStatus::Cancelled));
 }
 
 async fn a_cancel_of_nobody_says_so(store: &dyn Store) {
@@ -91,10 +78,7 @@ async fn a_cancel_of_nobody_says_so(store: &dyn Store) {
 async fn child(k: &Kit<'_>, parent: &Lease, id: u64, start: Start) {
     let mut record = done(id, "spawn", "null");
     record.child = Some(start.run_id.clone());
-    let start = Start {
-        parent: parent.run_id.clone(),
-        ..start
-    };
+    let start = Start { parent: parent.run_id.clone(), ..start };
     let entries = vec![with(record, With::Spawn(Box::new(start)))];
     assert_eq!(k.record(parent, entries).await, Written::Done);
 }
@@ -104,10 +88,7 @@ async fn a_cancel_takes_attached_descendants_along(store: &dyn Store) {
     let top = k.owned("top").await;
     child(&k, &top, 0, k.start("a")).await;
     child(&k, &top, 1, k.start("b")).await;
-    let only = Dequeue {
-        limit: 1,
-        ..k.dequeue("default", "w2", 1)
-    };
+    let only = Dequeue { limit: 1, ..k.dequeue("default", "w2", 1) };
     let a = k.lease_of(&k.ask(only).await);
     child(&k, &a, 0, k.start("a1")).await;
     let stopped = ["a", "a1", "b"].map(str::to_owned).to_vec();
@@ -121,23 +102,10 @@ async fn a_cancel_takes_attached_descendants_along(store: &dyn Store) {
 async fn a_cancel_leaves_detached_and_ended_children_alone(store: &dyn Store) {
     let k = Kit::new(store);
     let top = k.owned("top").await;
-    child(
-        &k,
-        &top,
-        0,
-        Start {
-            detached: true,
-            ..k.start("free")
-        },
-    )
-    .await;
+    child(&k, &top, 0, Start { detached: true, ..k.start("free") }).await;
     child(&k, &top, 1, k.start("ended")).await;
     k.cancel("ended").await;
-    k.started(Start {
-        parent: String::new(),
-        ..k.start("stranger")
-    })
-    .await;
+    k.started(Start { parent: String::new(), ..k.start("stranger") }).await;
     assert_eq!(k.cancel("top").await, Cancelled::Done(Vec::new()));
     assert_eq!(k.status("free").await, RunStatus::Enqueued);
     assert_eq!(k.status("stranger").await, RunStatus::Enqueued);
@@ -146,30 +114,15 @@ async fn a_cancel_leaves_detached_and_ended_children_alone(store: &dyn Store) {
 /// R74
 async fn a_cancelled_run_is_resumed_where_it_stopped(store: &dyn Store) {
     let k = Kit::new(store);
-    let lease = k
-        .owned_by(
-            Start {
-                timeout: Some(secs(9)),
-                ..k.start("r")
-            },
-            "w1",
-        )
-        .await;
+    let lease = k.owned_by(Start { timeout: Some(secs(9)), ..k.start("r") }, "w1").await;
     k.record(&lease, vec![entry(done(0, "a", "1"))]).await;
     k.cancel("r").await;
     assert_eq!(k.ask(resume(&k, "r")).await, Resumed::Done);
     let run = k.get("r").await;
-    assert_eq!(
-        (run.status, run.error, run.finished_at),
-        (RunStatus::Enqueued, None, None)
-    );
+    assert_eq!((run.status, run.error, run.finished_at), (RunStatus::Enqueued, None, None));
     assert_eq!((run.attempts, run.deadline_at), (0, None));
     let claimed = k.ask(k.dequeue("default", "w2", 21)).await;
-    assert_eq!(
-        claimed.runs[0].deadline_at,
-        Some(at(30)),
-        "with its time anew"
-    );
+    assert_eq!(claimed.runs[0].deadline_at, Some(at(30)), "with its time anew");
     assert_eq!(k.steps("r").await.len(), 1);
     assert_eq!(k.finish(&k.lease_of(&claimed)).await, Written::Done);
 }
@@ -196,11 +149,7 @@ async fn a_run_that_ended_by_itself_or_is_active_is_not_resumed(store: &dyn Stor
 }
 
 fn purge(k: &Kit<'_>, before: i64) -> Purge {
-    Purge {
-        workspace: k.ws.clone(),
-        before: at(before),
-        limit: 100,
-    }
+    Purge { workspace: k.ws.clone(), before: at(before), limit: 100 }
 }
 
 async fn a_purge_removes_what_ended_before_and_nothing_else(store: &dyn Store) {
@@ -214,11 +163,7 @@ async fn a_purge_removes_what_ended_before_and_nothing_else(store: &dyn Store) {
     k.finish(&lease).await;
     k.started(k.start("stopped")).await;
     k.cancel("stopped").await;
-    assert_eq!(
-        k.ask(purge(&k, 5)).await,
-        Purged(0),
-        "the end itself is not before"
-    );
+    assert_eq!(k.ask(purge(&k, 5)).await, Purged(0), "the end itself is not before");
     assert_eq!(k.ask(purge(&k, 6)).await, Purged(1));
     assert_eq!(k.find("ended").await, None);
     assert_eq!(k.ask(purge(&k, 9_000_000)).await, Purged(1));
@@ -231,23 +176,11 @@ async fn a_purge_removes_all_that_belonged_to_a_run(store: &dyn Store) {
     let k = Kit::new(store);
     let live = async || {
         let lease = k.owned("r").await;
-        let publish = With::Publish {
-            key: "k".to_owned(),
-            value: "1".to_owned(),
-        };
-        let append = With::Append {
-            stream: "log".to_owned(),
-            item: Some("1".to_owned()),
-        };
-        let entries = vec![
-            with(done(0, "p", "1"), publish),
-            with(done(1, "a", "1"), append),
-        ];
+        let publish = With::Publish { key: "k".to_owned(), value: "1".to_owned() };
+        let append = With::Append { stream: "log".to_owned(), item: Some("1".to_owned()) };
+        let entries = vec![with(done(0, "p", "1"), publish), with(done(1, "a", "1"), append)];
         assert_eq!(k.record(&lease, entries).await, Written::Done);
-        assert_eq!(
-            k.signal("r", "s", "s1").await,
-            steadfast_store::op::Signalled::Accepted
-        );
+        assert_eq!(k.signal("r", "s", "s1").await, steadfast_store::op::Signalled::Accepted);
         let page = steadfast_store::op::ReadStream {
             workspace: k.ws.clone(),
             run_id: "r".to_owned(),
@@ -261,16 +194,9 @@ async fn a_purge_removes_all_that_belonged_to_a_run(store: &dyn Store) {
     live().await;
     assert_eq!(k.ask(purge(&k, 100)).await, Purged(1));
     let (workspace, run_id, key) = (k.ws.clone(), "r".to_owned(), "k".to_owned());
-    let value = steadfast_store::op::GetValue {
-        workspace,
-        run_id,
-        key,
-    };
+    let value = steadfast_store::op::GetValue { workspace, run_id, key };
     assert_eq!(k.ask(value).await.0, None);
-    assert_eq!(
-        (k.load("r").await.steps, k.load("r").await.signals),
-        (Vec::new(), Vec::new())
-    );
+    assert_eq!((k.load("r").await.steps, k.load("r").await.signals), (Vec::new(), Vec::new()));
     live().await;
 }
 
@@ -280,10 +206,7 @@ async fn a_purge_goes_in_batches(store: &dyn Store) {
         let lease = k.owned(&format!("r{i}")).await;
         k.finish(&lease).await;
     }
-    let batch = Purge {
-        limit: 2,
-        ..purge(&k, 100)
-    };
+    let batch = Purge { limit: 2, ..purge(&k, 100) };
     let mut gone = Vec::new();
     for _ in 0..4 {
         gone.push(k.ask(batch.clone()).await.0);
@@ -295,10 +218,7 @@ async fn a_purge_goes_in_batches(store: &dyn Store) {
 async fn moves_that_no_run_makes_are_refused(store: &dyn Store) {
     let k = Kit::new(store);
     for id in ["success", "error", "cancelled", "parked", "waiting"] {
-        let start = Start {
-            max_attempts: 0,
-            ..k.start(id)
-        };
+        let start = Start { max_attempts: 0, ..k.start(id) };
         match id {
             "waiting" => k.started(start).await,
             _ => {
@@ -315,28 +235,15 @@ async fn moves_that_no_run_makes_are_refused(store: &dyn Store) {
         let (workspace, run_id) = (k.ws.clone(), id.to_owned());
         for epoch in 0..=before.epoch {
             let (workspace, run_id) = (workspace.clone(), run_id.clone());
-            let lease = Lease {
-                workspace,
-                run_id,
-                worker: before.worker.clone(),
-                epoch,
-            };
+            let lease = Lease { workspace, run_id, worker: before.worker.clone(), epoch };
             let finish = k.finish_op(&lease, "\"again\"");
             assert_eq!(k.ask(finish).await, Written::Fenced, "{id}");
             let input = "1".to_owned();
-            let again = ContinueAsNew {
-                lease,
-                input,
-                generation: 0,
-                now: at(70),
-            };
+            let again = ContinueAsNew { lease, input, generation: 0, now: at(70) };
             assert_eq!(k.ask(again).await, Written::Fenced, "{id}");
         }
         if id != "waiting" {
-            assert!(
-                matches!(k.cancel(id).await, Cancelled::AlreadyOver(_)),
-                "{id}"
-            );
+            assert!(matches!(k.cancel(id).await, Cancelled::AlreadyOver(_)), "{id}");
             assert_eq!(k.ask(k.dequeue("default", "w3", 80)).await.runs, [], "{id}");
         }
         assert_eq!(k.ask(k.wake("w3", 9000)).await.runs, [], "{id}");
@@ -344,10 +251,7 @@ async fn moves_that_no_run_makes_are_refused(store: &dyn Store) {
     }
     let list = steadfast_store::op::ListRuns {
         workspace: k.ws.clone(),
-        filter: RunFilter {
-            status: vec![RunStatus::Enqueued],
-            ..RunFilter::default()
-        },
+        filter: RunFilter { status: vec![RunStatus::Enqueued], ..RunFilter::default() },
         after: None,
         limit: 10,
     };
