@@ -70,7 +70,7 @@ fn invocations(filter: Option<&str>, extra: &[String]) -> Vec<Vec<String>> {
         (true, _) => &[&[]],
         (false, true) => &[&["--workspace"]],
         (false, false) => &[
-            &["--workspace", "--lib", "--bins", "--tests", "--examples"],
+            &["--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"],
             &["--workspace", "--doc"],
         ],
     };
@@ -96,7 +96,10 @@ mod tests {
     fn the_suite_is_targets_and_documentation() {
         assert_eq!(
             joined(None, &[]),
-            ["test --workspace --lib --bins --tests --examples", "test --workspace --doc"]
+            [
+                "test --workspace --lib --bins --tests --examples --no-fail-fast",
+                "test --workspace --doc"
+            ]
         );
     }
 

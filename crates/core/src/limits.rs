@@ -21,8 +21,8 @@ pub const STEPS_PER_RUN: u64 = 100_000;
 pub const RECORDS_PER_COMMIT: usize = 256;
 /// Most runs taken by one claim: bounds the time a claim holds its locks.
 pub const CLAIM_BATCH: usize = 256;
-/// Most partitions looked at by one claim: bounds its time. Beyond that many throttled keys in a row,
-/// a ready one behind them waits for a place to be freed.
+/// Most partitions looked at by one claim: bounds its time. Behind that many throttled keys in a
+/// row, a ready one waits until a place is freed.
 pub const CLAIM_PARTITIONS: usize = 1024;
 /// Most rows a page of any listing returns.
 pub const PAGE_ROWS: usize = 1000;

@@ -51,17 +51,14 @@ impl Sqlite {
                 "sqlite: needs a file, as in sqlite://orders.db".to_owned(),
             ));
         }
-        let (connection, readers) = if place == ":memory:" {
-            (Connection::open_in_memory().map_err(connection::sorted)?, Readers::Memory)
-        } else {
-            let path = PathBuf::from(place);
-            let connection = connection::open_file(&path)?;
-            (connection, Readers::File { path, idle: Arc::default() })
+        let place = place.to_owned();
+        let ready = move || connection::open_ready(&place).map(|connection| (connection, place));
+        let opened = tokio::task::spawn_blocking(ready).await.map_err(|_| Error::Closed)?;
+        let (connection, place) = opened?;
+        let readers = match place.as_str() {
+            connection::MEMORY => Readers::Memory,
+            file => Readers::File { path: PathBuf::from(file), idle: Arc::default() },
         };
-        let connection = connection::prepare(connection)?;
-        let connection = tokio::task::spawn_blocking(move || connection::migrate(connection))
-            .await
-            .map_err(|_| Error::Closed)??;
         Ok(Self { tasks: writer::spawn(connection)?, readers })
     }
 

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::path::Path;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, ToSql};
@@ -13,6 +14,28 @@ use crate::gate::{Params, Row, Tx, Value};
 use crate::migrate::{self, VERSION, VERSION_TABLE};
 use crate::statement;
 
+/// The place of a database that lives in memory alone.
+pub(super) const MEMORY: &str = ":memory:";
+
+/// Opens a database and brings its schema up to date. Others may be doing the same: switching a new
+/// file to its journal is not waited for by SQLite's own timeout, so it is tried again for a while.
+pub(super) fn open_ready(place: &str) -> Result<Connection, Error> {
+    const PATIENCE: Duration = Duration::from_secs(15);
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let opened = match place {
+            MEMORY => Connection::open_in_memory().map_err(sorted),
+            file => open_file(Path::new(file)),
+        };
+        match opened.and_then(prepare).and_then(migrate) {
+            Err(Error::Transient(_)) if Instant::now() < give_up => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            done => return done,
+        }
+    }
+}
+
 pub(super) fn open_file(path: &Path) -> Result<Connection, Error> {
     Connection::open(path)
         .map_err(|e| Error::Refused(format!("cannot open the SQLite file {}: {e}", path.display())))
@@ -20,7 +43,7 @@ pub(super) fn open_file(path: &Path) -> Result<Connection, Error> {
 
 /// The settings that the promises rest on.
 pub(super) fn prepare(connection: Connection) -> Result<Connection, Error> {
-    connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(sorted)?;
+    connection.busy_timeout(Duration::from_secs(5)).map_err(sorted)?;
     connection
         .execute_batch(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \

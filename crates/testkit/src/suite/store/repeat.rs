@@ -164,7 +164,7 @@ async fn a_repeated_continuation_starts_over_once(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
     let again = |generation| ContinueAsNew {
-        lease: lease.clone(),
+        lease: Lease { epoch: lease.epoch + generation, ..lease.clone() },
         input: "2".to_owned(),
         generation,
         now: at(5),
