@@ -56,3 +56,33 @@ async fn r098_postgres_conforms() {
 async fn r098_mysql_conforms() {
     conforms_on(TestDb::mysql()).await;
 }
+
+/// Which case shows which requirement: R75 R76 R78 R81 R84 R85 R86 R87 R88 R90 R91 R92 R93 R94 R97
+/// R103 X10 X16.
+const SHOWN: &[(&str, &str)] = &[
+    ("R75", "every_step_is_stored_with_all_that_is_known_of_it"),
+    ("R76", "a_killed_worker_loses_its_runs_to_another_and_no_recorded_step_runs_again"),
+    ("R78", "a_child_is_stored_with_its_parent_and_joined"),
+    ("R81", "step_retries_wait_longer_each_time_and_are_counted_on_the_step"),
+    ("R84", "worker_concurrency_holds_for_each_worker"),
+    ("R85", "global_concurrency_holds_over_two_workers"),
+    ("R86", "a_rate_limit_holds_in_every_window"),
+    ("R87", "priorities_go_first_when_the_queue_has_them"),
+    ("R88", "partitions_have_limits_of_their_own_and_none_starves"),
+    ("R90", "a_run_of_another_version_waits_and_is_explained"),
+    ("R91", "global_concurrency_holds_over_two_workers"),
+    ("R92", "a_run_beyond_its_deadline_is_cancelled_with_the_reason"),
+    ("R93", "a_killed_worker_loses_its_runs_to_another_and_no_recorded_step_runs_again"),
+    ("R94", "a_fork_keeps_the_steps_before_its_own_and_leaves_its_source_alone"),
+    ("R97", "every_step_is_stored_with_all_that_is_known_of_it"),
+    ("R103", "a_run_returns_its_value_and_the_same_id_is_the_same_run"),
+    ("X10", "changed_code_is_stopped_and_names_both_steps"),
+    ("X16", "a_shutdown_lets_steps_end_and_gives_the_rest_back"),
+];
+
+#[test]
+fn every_case_that_a_requirement_names_is_in_the_suite() {
+    for (requirement, name) in SHOWN {
+        assert!(cases().iter().any(|(case, _)| case == name), "{requirement}: no case {name}");
+    }
+}
