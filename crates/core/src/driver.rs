@@ -2,7 +2,7 @@
 //! it.
 //!
 //! Invariants: outcomes are delivered one at a time, and on replay in the order in which they were
-//! first delivered, so `join!`, `select!` and `FuturesUnordered` take the same turns again;
+//! first delivered, so `join!`, biased `select!` and `FuturesUnordered` take the same turns again;
 //! nothing is started while recorded outcomes are still to be delivered; code that asks for
 //! something else than its history says is stopped; code that waits for something foreign is
 //! reported, never left hanging.
@@ -254,7 +254,6 @@ pub struct Driver {
     shared: Arc<Shared>,
     future: BoxFuture<'static, Outcome>,
     waker: Arc<TurnWaker>,
-    outstanding: usize,
 }
 
 impl Driver {
@@ -273,7 +272,7 @@ impl Driver {
         };
         let shared = Arc::new(Shared { meta, state: Mutex::new(state), app });
         let future = code(crate::Cx::new(shared.clone()));
-        Self { shared, future, waker: Arc::default(), outstanding: 0 }
+        Self { shared, future, waker: Arc::default() }
     }
 
     /// Lets the code run until it needs something that is not in its history.
@@ -299,8 +298,7 @@ impl Driver {
             let start = std::mem::take(&mut state.requests);
             let dropped = std::mem::take(&mut state.dropped);
             drop(state);
-            self.outstanding = self.waiting();
-            if self.outstanding == 0 {
+            if self.waiting() == 0 {
                 return Turn::Done(Err(foreign_await()));
             }
             return Turn::Ask { start, dropped };

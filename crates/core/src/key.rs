@@ -35,9 +35,21 @@ fn bounded(what: &str, key: &str, most: usize) -> Result<()> {
 /// function around it, and two closures could not be told apart.
 pub fn function_name<F>(_: &F) -> Result<&'static str> {
     let path = std::any::type_name::<F>();
-    let plain = path.split('<').next().unwrap_or(path);
-    let name = plain.rsplit("::").next().unwrap_or(plain);
-    if name.contains('{') || name.is_empty() || path.contains("{{closure}}") {
+    // Everything between angle brackets is about types, not about the function.
+    let mut depth = 0usize;
+    let plain: String = path
+        .chars()
+        .filter(|c| {
+            depth += usize::from(*c == '<');
+            let outside = depth == 0;
+            depth -= usize::from(*c == '>' && depth > 0);
+            outside
+        })
+        .collect();
+    let last = plain.trim_end_matches("::").rsplit("::").next().unwrap_or_default();
+    // The same name as a part of the static path, which outlives this call.
+    let name = path.rfind(last).map_or("", |at| &path[at..at + last.len()]);
+    if name.contains('{') || name.is_empty() {
         return Err(Error::invalid(
             "SF-0106",
             format!("{path} is a closure and has no name; pass a function, or give a name"),
@@ -64,5 +76,22 @@ mod tests {
         fn charge_card() {}
         assert_eq!(function_name(&charge_card).unwrap(), "charge_card");
         assert_eq!(function_name(&|| ()).unwrap_err().code(), "SF-0106");
+        struct Pay<T>(T);
+        impl<T> Pay<T> {
+            fn charge() {}
+        }
+        trait Act {
+            fn act() {}
+        }
+        impl Act for Pay<u8> {}
+        fn generic<T>() {}
+        let closure = || {
+            fn inner() {}
+            function_name(&inner).unwrap()
+        };
+        assert_eq!(closure(), "inner", "a function inside a closure is still a function");
+        assert_eq!(function_name(&Pay::<Vec<u8>>::charge).unwrap(), "charge");
+        assert_eq!(function_name(&<Pay<u8> as Act>::act).unwrap(), "act");
+        assert_eq!(function_name(&generic::<std::string::String>).unwrap(), "generic");
     }
 }

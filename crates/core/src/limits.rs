@@ -17,8 +17,8 @@ pub const JSON_DEPTH: usize = 64;
 pub const MESSAGE_BYTES: usize = 8 * 1024;
 /// Most steps a run may record: replay loads them all, so beyond this `continue_as_new` is due.
 pub const STEPS_PER_RUN: u64 = 100_000;
-/// Most records in one commit of a run: bounds the statement size on MySQL.
-pub const RECORDS_PER_COMMIT: usize = 256;
+/// Most pending signals of a run read at once; the rest follow when those are consumed.
+pub const SIGNALS_PER_LOAD: usize = 1000;
 /// Most runs taken by one claim: bounds the time a claim holds its locks.
 pub const CLAIM_BATCH: usize = 256;
 /// Most partitions looked at by one claim: bounds its time. Behind that many throttled keys in a
@@ -33,6 +33,3 @@ pub const COMMIT_BATCH: usize = 512;
 pub const RECOVERY_ATTEMPTS: u32 = 100;
 /// Rows removed by one retention batch: keeps the locks short.
 pub const PURGE_BATCH: usize = 500;
-/// Largest offset between a worker's clock and the database's, in milliseconds, before the worker
-/// refuses to claim: leases would be judged wrongly.
-pub const CLOCK_SKEW_MS: u64 = 30_000;

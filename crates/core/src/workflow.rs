@@ -83,6 +83,7 @@ impl Cx {
     }
 
     fn draw(&self) -> [u64; 2] {
+        self.guard("random");
         let meta = &self.shared.meta;
         let draw = self.shared.lock().draw();
         let mut hash = Sha256::new();
@@ -145,7 +146,7 @@ impl Cx {
     /// True for runs that reach this point for the first time, false for runs whose history was
     /// made by code without the change. The answer is recorded and stays the same for the run.
     pub fn patched(&self, name: &str) -> bool {
-        if !self.shared.is_polling() {
+        if !self.guard(name) {
             return false;
         }
         let mut state = self.shared.lock();
@@ -168,6 +169,7 @@ impl Cx {
 
     /// Starts this run over with a new input and an empty history; pending signals are kept.
     pub async fn continue_as_new<I: Serialize, T>(&self, input: I) -> Result<T> {
+        self.guard("continue_as_new");
         let input = json::encode("the input", &input)?;
         self.shared.lock().continue_with(input);
         std::future::pending().await
@@ -177,6 +179,15 @@ impl Cx {
     #[doc(hidden)]
     pub fn transaction<T>(&self, name: &str, work: Box<dyn Any + Send + Sync>) -> Operation<T> {
         self.operation(name, None, Ask::Transaction(work))
+    }
+
+    /// Fails the run if a call that takes no record is made where replay would not make it.
+    fn guard(&self, name: &str) -> bool {
+        let inside = self.shared.is_polling();
+        if !inside {
+            self.shared.lock().fail(elsewhere(name));
+        }
+        inside
     }
 
     fn operation<T>(&self, name: &str, input: Option<String>, ask: Ask) -> Operation<T> {
@@ -189,17 +200,21 @@ impl Cx {
     /// Takes the position of a call, or refuses it where its record would be lost.
     fn built(&self, name: &str) -> Result<u64> {
         if !self.shared.is_polling() {
-            return Err(Error::invalid(
-                "SF-0206",
-                format!(
-                    "\"{name}\" was called outside its workflow's own code (in a spawned task or \
-                     inside another step), where its record would be lost"
-                ),
-            ));
+            return Err(elsewhere(name));
         }
         crate::key::check("step name", name)?;
         Ok(self.shared.lock().take_id())
     }
+}
+
+fn elsewhere(name: &str) -> Error {
+    Error::invalid(
+        "SF-0206",
+        format!(
+            "\"{name}\" was called outside its workflow's own code (in a spawned task or inside \
+             another step), where its record would be lost"
+        ),
+    )
 }
 
 /// What an application shares with its workflows, by type.

@@ -9,16 +9,16 @@
 mod begin;
 mod commit;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::channel::mpsc;
 use futures::future::{Either, select};
-use steadfast_core::driver::{Driver, Kind, Outcome, Record, RecordState, RunMeta, Turn};
-use steadfast_core::{Error, ErrorClass, Timestamp};
+use futures::{FutureExt, StreamExt};
+use steadfast_core::driver::{Driver, Kind, Outcome, Record, RecordState, Request, RunMeta, Turn};
+use steadfast_core::{Error, ErrorClass, Timestamp, limits};
 use steadfast_store::op::{self, Entry, With};
 use steadfast_store::{StoreExt, op::PendingSignal};
 
@@ -65,17 +65,19 @@ pub(crate) struct Execution {
     pending: Vec<Entry>,
     /// Whether one of them should become durable before the run waits.
     urgent: bool,
+    /// Requests that are not begun yet.
+    backlog: VecDeque<Request>,
     calls: BTreeMap<u64, Call>,
     running: BTreeSet<u64>,
     ended: mpsc::UnboundedReceiver<Ended>,
     end: mpsc::UnboundedSender<Ended>,
     waits: BTreeMap<u64, Wait>,
     signals: Vec<PendingSignal>,
+    /// Whether the store has more signals than were read.
+    more_signals: bool,
     inbox: i64,
     /// Children known to be over.
     over: BTreeMap<String, op::RunRow>,
-    /// Children started by this very execution: their end will be announced.
-    spawned: BTreeSet<String>,
     /// Whether something may have arrived that was not read yet.
     look: bool,
     /// Whether the worker shuts down: nothing new leaves the process.
@@ -97,7 +99,7 @@ impl Execution {
                 steps: true,
                 children: Vec::new(),
             };
-            loaded = hub.store.ask(load).await.ok()?;
+            loaded = hub.store.ask(load).await.map_err(stopped).ok()?;
         }
         let lease = hub.lease(&run);
         let driver = driver(&hub, &registry, &run, loaded.steps)?;
@@ -112,15 +114,16 @@ impl Execution {
             driver,
             pending: Vec::new(),
             urgent: false,
+            backlog: VecDeque::new(),
             calls: BTreeMap::new(),
             running: BTreeSet::new(),
             ended,
             end,
             waits: BTreeMap::new(),
+            more_signals: loaded.signals.len() >= limits::SIGNALS_PER_LOAD,
             signals: loaded.signals,
             inbox: loaded.inbox,
             over: BTreeMap::new(),
-            spawned: BTreeSet::new(),
             look: false,
             draining: false,
             run,
@@ -134,12 +137,10 @@ impl Execution {
                 break exit;
             }
         };
-        for call in self.calls.values_mut() {
-            if exit == Exit::Finished
-                && let Some(abort) = call.abort.take()
-            {
-                // What the code no longer waits for is not carried on with.
-                abort.abort();
+        if exit == Exit::Finished {
+            // What the code no longer waits for is not carried on with.
+            for (id, call) in std::mem::take(&mut self.calls) {
+                self.abandon(id, call);
             }
         }
         exit
@@ -159,13 +160,16 @@ impl Execution {
             Turn::Ask { start, dropped } => {
                 self.take_rides();
                 dropped.iter().for_each(|id| self.forget(*id));
-                let mut delivered = false;
-                for request in start {
-                    delivered |= self.begin(request).await?;
-                }
-                if delivered {
-                    return Ok(());
-                }
+                self.backlog.extend(start);
+            }
+        }
+        while let Some(Some(notice)) = self.notices.next().now_or_never() {
+            self.heed(notice)?;
+        }
+        // One outcome a turn: what replay delivers one by one was delivered so at first, too.
+        while let Some(request) = self.backlog.pop_front() {
+            if self.begin(request).await? {
+                return Ok(());
             }
         }
         self.next_outcome().await
@@ -177,7 +181,14 @@ impl Execution {
             if self.deliver_ready() {
                 return Ok(());
             }
-            if self.look {
+            if self.more_signals && self.signals.len() < limits::SIGNALS_PER_LOAD {
+                // Those consumed are marked first, so that the next page begins after them.
+                self.flush().await?;
+                self.look = true;
+            }
+            let now = self.hub.now();
+            let due = |wait: &Wait| matches!(wait, Wait::Child { look_at, .. } if *look_at <= now);
+            if self.look || self.waits.values().any(due) {
                 self.look_again().await?;
                 continue;
             }
@@ -226,13 +237,7 @@ impl Execution {
             Either::Left((Either::Left((Some(ended), _)), _)) => {
                 return Ok(self.attempt_ended(ended));
             }
-            Either::Left((Either::Right((Some(notice), _)), _)) => match notice {
-                Notice::Arrived => self.look = true,
-                Notice::Drain => self.draining = true,
-                // A run that started over meanwhile has a newer lease than the one that was lost.
-                Notice::Lost(epoch) if epoch != self.lease.epoch => {}
-                Notice::Lost(_) | Notice::Stopped => return Err(Exit::Stopped),
-            },
+            Either::Left((Either::Right((Some(notice), _)), _)) => self.heed(notice)?,
             // The hub dropped our entry: another execution of the run has taken it.
             Either::Left(_) => return Err(Exit::Stopped),
             Either::Right(_) => {
@@ -243,10 +248,24 @@ impl Execution {
         Ok(false)
     }
 
+    fn heed(&mut self, notice: Notice) -> Step {
+        match notice {
+            Notice::Arrived => self.look = true,
+            Notice::Drain => self.draining = true,
+            // A run that started over meanwhile has a newer lease than the one that was lost.
+            Notice::Lost(epoch) if epoch != self.lease.epoch => {}
+            Notice::Lost(_) | Notice::Stopped => return Err(Exit::Stopped),
+        }
+        Ok(())
+    }
+
     /// The next moment at which something happens by itself.
     fn next_moment(&self) -> Timestamp {
-        let waits = self.waits.values().map(Wait::until).min().unwrap_or(Timestamp::NEVER);
-        waits.min(self.run.deadline_at.unwrap_or(Timestamp::NEVER))
+        // While draining, no attempt begins here any more.
+        let counts = |wait: &&Wait| !(self.draining && matches!(wait, Wait::Retry { .. }));
+        let waits = self.waits.values().filter(counts).map(Wait::until).min();
+        let moment = waits.unwrap_or(Timestamp::NEVER);
+        moment.min(self.run.deadline_at.unwrap_or(Timestamp::NEVER))
     }
 
     /// Delivers the first wait that is over, if any.
@@ -262,7 +281,7 @@ impl Execution {
                         .map(|s| (Ok(format!("[{}]", s.payload)), Some(With::Consume(s.seq))));
                     taken.or_else(|| (*until <= now).then(|| (Ok("null".to_owned()), None)))
                 }
-                Wait::Child { run_id } => {
+                Wait::Child { run_id, .. } => {
                     self.over.get(run_id).map(|run| (child_outcome(run), None))
                 }
             };
@@ -333,8 +352,26 @@ impl Execution {
     fn forget(&mut self, id: u64) {
         self.waits.remove(&id);
         self.running.remove(&id);
-        if let Some(abort) = self.calls.remove(&id).and_then(|call| call.abort) {
-            abort.abort();
+        self.backlog.retain(|request| request.id != id);
+        if let Some(call) = self.calls.remove(&id) {
+            self.abandon(id, call);
+        }
+    }
+
+    /// Ends an attempt that nobody waits for, and gives its slot back.
+    fn abandon(&self, id: u64, call: Call) {
+        let Some(abort) = call.abort else { return };
+        abort.abort();
+        if call.options.slot.is_some() {
+            let step = i64::try_from(id).unwrap_or(i64::MAX);
+            let free = op::FreeSlot { lease: self.lease.clone(), step };
+            let hub = self.hub.clone();
+            let task = async move {
+                // If it fails, the slot runs out with its lease.
+                let _ = hub.store.ask(free).await;
+                hub.ready.ring();
+            };
+            self.hub.env.spawn("free", Box::pin(task));
         }
     }
 
@@ -346,7 +383,7 @@ impl Execution {
     /// Reads what has arrived.
     async fn look_again(&mut self) -> Step {
         let children = self.waits.values().filter_map(|wait| match wait {
-            Wait::Child { run_id } => Some(run_id.clone()),
+            Wait::Child { run_id, .. } => Some(run_id.clone()),
             Wait::Sleep { .. } | Wait::Signal { .. } | Wait::Retry { .. } => None,
         });
         let load = op::Load {
@@ -357,10 +394,19 @@ impl Execution {
         };
         let loaded = self.hub.store.ask(load).await.map_err(stopped)?;
         let consumed: Vec<i64> = self.pending.iter().filter_map(consumed).collect();
+        self.more_signals = loaded.signals.len() >= limits::SIGNALS_PER_LOAD;
         self.signals = loaded.signals;
         self.signals.retain(|signal| !consumed.contains(&signal.seq));
         self.inbox = loaded.inbox;
         self.over = loaded.over.into_iter().map(|run| (run.run_id.clone(), run)).collect();
+        let next = self.hub.now().after(self.config.lease);
+        for wait in self.waits.values_mut() {
+            if let Wait::Child { look_at, .. } = wait
+                && *look_at != Timestamp::NEVER
+            {
+                *look_at = next;
+            }
+        }
         self.look = false;
         Ok(())
     }

@@ -74,7 +74,7 @@ impl Hub {
         if at == Timestamp::NEVER {
             std::future::pending::<()>().await;
         }
-        // A millisecond more: a timer that fires early would only make another turn.
+        // A microsecond more: a timer that fires early would only make another turn.
         self.env.sleep(now.until(at) + Duration::from_micros(1)).await;
     }
 

@@ -8,7 +8,7 @@ use steadfast_core::Timestamp;
 pub(crate) enum Wait {
     Sleep { until: Timestamp },
     Signal { name: String, until: Timestamp },
-    Child { run_id: String },
+    Child { run_id: String, look_at: Timestamp },
     Retry { name: String, attempt: u32, until: Timestamp },
 }
 
@@ -19,7 +19,7 @@ impl Wait {
             Wait::Sleep { until } | Wait::Signal { until, .. } | Wait::Retry { until, .. } => {
                 *until
             }
-            Wait::Child { .. } => Timestamp::NEVER,
+            Wait::Child { look_at, .. } => *look_at,
         }
     }
 
@@ -29,7 +29,7 @@ impl Wait {
         match self {
             Wait::Sleep { .. } => json!({ "for": "sleep", "until": until }),
             Wait::Signal { name, .. } => json!({ "for": "signal", "name": name, "until": until }),
-            Wait::Child { run_id } => json!({ "for": "child", "run_id": run_id }),
+            Wait::Child { run_id, .. } => json!({ "for": "child", "run_id": run_id }),
             Wait::Retry { name, attempt, .. } => {
                 json!({ "for": "retry", "name": name, "attempt": attempt, "until": until })
             }

@@ -385,6 +385,10 @@ impl Core {
             notices,
         };
         let (run_id, mine) = (run.run_id.clone(), lease_until.clone());
+        if self.is_stopping() {
+            // Claimed while the shutdown began: it comes to rest like the others.
+            let _ = live.notices.unbounded_send(Notice::Drain);
+        }
         self.hub.live().insert(run_id.clone(), live);
         let launch = Launch {
             hub: self.hub.clone(),
@@ -416,6 +420,7 @@ impl Core {
 
     /// Puts aside a run whose workflow this worker does not have, visibly, for another to take.
     async fn block(&self, run: &op::RunRow, lease: op::Lease) {
+        tracing::warn!(run_id = run.run_id, workflow = run.workflow, "no such workflow here");
         let now = self.hub.now();
         let waits = serde_json::json!([{ "for": "workflow", "name": run.workflow }]).to_string();
         let wake_at = now.after(self.config.lease);

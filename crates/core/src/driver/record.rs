@@ -49,7 +49,7 @@ spelled! {
         Send = "send",
         /// `cx.publish`
         Publish = "publish",
-        /// `cx.append`, `cx.close`
+        /// `cx.append`, `cx.close_stream`
         Append = "append",
         /// `cx.spawn`
         Spawn = "spawn",

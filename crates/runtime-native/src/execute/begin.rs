@@ -5,7 +5,7 @@ use std::sync::Arc;
 use steadfast_core::driver::{
     Ask, Body, CallOptions, ChildStart, EffectClass, Kind, Record, RecordState, Request, Verb,
 };
-use steadfast_core::{Error, ErrorClass};
+use steadfast_core::{Error, ErrorClass, Timestamp};
 use steadfast_store::op::{self, Entry, With};
 
 use super::{Execution, Exit, Step};
@@ -38,8 +38,9 @@ impl Execution {
                 self.waits.insert(id, Wait::Signal { name, until });
             }
             Ask::Join { run_id } => {
-                self.look |= !self.spawned.contains(&run_id);
-                self.waits.insert(id, Wait::Child { run_id });
+                // It may be over already; if not, its end will be announced.
+                self.look = true;
+                self.waits.insert(id, Wait::Child { run_id, look_at: self.next_glance() });
             }
             Ask::Publish { key, value } => {
                 self.deliver_with(id, &name, kind, With::Publish { key, value });
@@ -56,7 +57,10 @@ impl Execution {
             }
             Ask::Spawn(child) => {
                 let run_id = child.run_id.clone();
-                self.spawned.insert(run_id.clone());
+                if let Err(refusal) = steadfast_core::key::check("run id", &run_id) {
+                    self.deliver(id, &name, kind, Err(refusal), None);
+                    return Ok(true);
+                }
                 let value = serde_json::Value::from(run_id.as_str()).to_string();
                 let start = Box::new(self.child(child));
                 self.commit_with(id, &name, kind, With::Spawn(start), value).await?;
@@ -104,6 +108,15 @@ impl Execution {
         }
         self.attempt(id, call);
         Ok(())
+    }
+
+    /// When to look after a child by ourselves. Only the run that started a child is told of its end,
+    /// and a fork may join what its source has started.
+    fn next_glance(&self) -> Timestamp {
+        match self.run.forked_from.is_empty() {
+            true => Timestamp::NEVER,
+            false => self.hub.now().after(self.config.lease),
+        }
     }
 
     /// Attempts whose time has come.
@@ -207,8 +220,16 @@ impl Execution {
         (record.started_at, record.completed_at) = (now, now);
         let entries = vec![Entry { record, replaces: false, with: None }];
         let records = op::Record { lease: self.lease.clone(), entries, now };
-        let (written, outcome) =
-            self.hub.store.transact(records, work).await.map_err(super::stopped)?;
+        let (written, outcome) = match self.hub.store.transact(records, work).await {
+            Ok(done) => done,
+            Err(steadfast_store::Error::Refused(why)) => {
+                // Work for another database, say: the code is told, and may go on.
+                let refusal = Error::new(ErrorClass::Store, "SF-0403", why);
+                self.deliver(id, name, Kind::Transaction, Err(refusal), None);
+                return Ok(true);
+            }
+            Err(error) => return Err(super::stopped(error)),
+        };
         match written {
             op::Written::Done => {
                 self.driver.deliver(id, outcome, now);

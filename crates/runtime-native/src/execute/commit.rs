@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::channel::mpsc;
 use steadfast_core::RunStatus;
 use steadfast_core::driver::Outcome;
 use steadfast_store::StoreExt;
@@ -128,13 +129,14 @@ impl Execution {
             Written::Done => {}
             Written::Fenced | Written::Refused(_) => return Err(Exit::Stopped),
         }
-        for call in std::mem::take(&mut self.calls).into_values() {
-            if let Some(abort) = call.abort {
-                abort.abort();
-            }
+        for (id, call) in std::mem::take(&mut self.calls) {
+            self.abandon(id, call);
         }
+        // Positions begin anew: what an attempt of the old history still says must not be heard.
+        (self.end, self.ended) = mpsc::unbounded();
         self.running.clear();
         self.waits.clear();
+        self.backlog.clear();
         self.run.input = input;
         self.run.generation += 1;
         self.raise_epoch();

@@ -85,6 +85,7 @@ pub(super) async fn list_steps(tx: &mut impl Tx, op: &ListSteps) -> Result<StepP
 pub(super) async fn load(tx: &mut impl Tx, op: &Load) -> Result<Loaded, Error> {
     let at = params! {
         workspace: &op.workspace, run_id: &op.run_id, from: 0i64,
+        signals: limits::SIGNALS_PER_LOAD,
         limit: usize::try_from(limits::STEPS_PER_RUN).unwrap_or(usize::MAX),
     };
     // The counter first: what arrives between these reads is then seen as new by the suspension.

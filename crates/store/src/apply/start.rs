@@ -120,6 +120,10 @@ fn compare(op: &Start, row: &RunRow) -> Started {
     if row.generation == 0 && row.input != op.input {
         return Started::Conflict("input");
     }
+    // Only its own parent is told of a child's end: another one would wait for ever.
+    if !op.parent.is_empty() && row.parent != op.parent {
+        return Started::Conflict("parent");
+    }
     let mine = row.seed == op.seed && row.parent == op.parent;
     if mine && row.status == RunStatus::Enqueued {
         return Started::New(None);

@@ -24,7 +24,7 @@ pub(super) async fn cancel(tx: &mut impl Tx, op: &Cancel) -> Result<Cancelled, E
         return Ok(Cancelled::AlreadyOver(run.status));
     };
     stop(tx, ws, &run, arrow, &op.reason, op.now).await?;
-    // Attached descendants, breadth first; each is locked before its own children are looked up.
+    // Attached descendants; each is locked before its own children are looked up.
     let mut stopped = Vec::new();
     let mut parents = vec![run.run_id];
     while let Some(parent) = parents.pop() {

@@ -12,9 +12,6 @@ use steadfast_store::op::{
 
 use super::{Model, all_of, numbered};
 
-/// Signals that one load hands over; the next load goes on with the rest.
-const SIGNALS: usize = 1000;
-
 impl Model {
     pub(super) fn get_run(&self, op: &GetRun) -> FoundRun {
         FoundRun(self.run(&op.workspace, &op.run_id).cloned().map(Box::new))
@@ -60,7 +57,7 @@ impl Model {
         Loaded {
             steps: steps.map(|(_, step)| step.record.clone()).collect(),
             signals: signals
-                .take(SIGNALS)
+                .take(limits::SIGNALS_PER_LOAD)
                 .map(|((_, _, seq), sent)| PendingSignal {
                     seq: *seq,
                     name: sent.name.clone(),

@@ -103,6 +103,9 @@ fn met_again(op: &Start, run: &RunRow) -> Started {
     if run.generation == 0 && run.input != op.input {
         return Started::Conflict("input");
     }
+    if !op.parent.is_empty() && run.parent != op.parent {
+        return Started::Conflict("parent");
+    }
     if run.seed != op.seed || run.parent != op.parent {
         return Started::Existing(run.status);
     }

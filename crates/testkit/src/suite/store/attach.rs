@@ -9,6 +9,7 @@ use super::kit::{Kit, done, entry, ids, with};
 super::table! {
     a_child_is_started_with_its_record,
     a_child_that_exists_is_attached_to,
+    a_run_of_another_parent_is_not_taken_for_a_child,
     a_child_whose_id_is_taken_refuses_the_record,
     a_child_on_an_unknown_queue_refuses_the_record,
     a_child_whose_deduplication_id_is_taken_refuses_the_record,
@@ -40,9 +41,17 @@ async fn a_child_is_started_with_its_record(store: &dyn Store) {
 async fn a_child_that_exists_is_attached_to(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
+    let child = || Start { parent: "r".to_owned(), ..k.start("kid") };
+    k.started(child()).await;
+    assert_eq!(k.record(&lease, vec![spawn(0, child())]).await, Written::Done);
+    assert_eq!(k.get("kid").await.parent, "r");
+}
+
+/// Only its own parent is told of a child's end: a foreign one would wait for ever.
+async fn a_run_of_another_parent_is_not_taken_for_a_child(store: &dyn Store) {
+    let k = Kit::new(store);
     k.started(k.start("kid")).await;
-    let child = Start { parent: "r".to_owned(), ..k.start("kid") };
-    assert_eq!(k.record(&lease, vec![spawn(0, child)]).await, Written::Done);
+    refuses(&k, Start { parent: "r".to_owned(), ..k.start("kid") }).await;
     assert_eq!(k.get("kid").await.parent, "");
 }
 
