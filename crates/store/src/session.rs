@@ -188,6 +188,8 @@ pub(crate) struct Pool<C: Connect> {
     connect: Arc<C>,
     idle: Mutex<Vec<C::Session>>,
     permits: Arc<Semaphore>,
+    /// Where the store was opened: its connections live there, whichever runtime asks.
+    home: tokio::runtime::Handle,
 }
 
 /// A session taken from a pool; it goes back only by [`Pool::put_back`].
@@ -199,7 +201,20 @@ pub(crate) struct Held<S> {
 impl<C: Connect> Pool<C> {
     pub(crate) fn new(connect: Arc<C>, most: usize) -> Arc<Self> {
         let permits = Arc::new(Semaphore::new(most));
-        Arc::new(Self { connect, idle: Mutex::default(), permits })
+        let home = tokio::runtime::Handle::current();
+        Arc::new(Self { connect, idle: Mutex::default(), permits, home })
+    }
+
+    /// Runs something to its end even if the caller goes away. A panic is passed on to the caller.
+    pub(crate) async fn on_a_task<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        match self.home.spawn(work).await {
+            Ok(done) => done,
+            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            Err(_) => Err(Error::Closed),
+        }
     }
 
     pub(crate) async fn take(&self) -> Result<Held<C::Session>, Error> {
@@ -237,7 +252,7 @@ impl<C: Connect> Pool<C> {
                 }
             }
         };
-        on_a_task(read).await
+        self.on_a_task(read).await
     }
 
     async fn read_once(&self, op: &Op) -> Result<Reply, Error> {
@@ -253,17 +268,6 @@ impl<C: Connect> Pool<C> {
         };
         self.put_back(held);
         Ok(reply)
-    }
-}
-
-/// Runs something to its end even if the caller goes away. A panic is passed on to the caller.
-pub(crate) async fn on_a_task<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Error>> + Send + 'static,
-) -> Result<T, Error> {
-    match tokio::spawn(work).await {
-        Ok(done) => done,
-        Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-        Err(_) => Err(Error::Closed),
     }
 }
 

@@ -11,7 +11,7 @@ use steadfast_core::driver::Outcome;
 
 use crate::error::Error;
 use crate::op::{Op, Record, Reply, Written};
-use crate::session::{Connect, Pool, TRIES, brief_wait, on_a_task};
+use crate::session::{Connect, Pool, TRIES, brief_wait};
 
 /// Work that a session can do.
 pub(crate) trait Perform<S>: Send + Sync + 'static {
@@ -29,6 +29,7 @@ pub(crate) async fn transact<C: Connect>(
     work: Arc<impl Perform<C::Session>>,
     records: Arc<Record>,
 ) -> Result<(Written, Outcome), Error> {
+    let home = pool.clone();
     let attempts = async move {
         let mut tried = 0;
         loop {
@@ -49,7 +50,7 @@ pub(crate) async fn transact<C: Connect>(
         }
     };
     // A caller that goes away leaves no transaction half done.
-    on_a_task(attempts).await
+    home.on_a_task(attempts).await
 }
 
 /// Whether the work failed for a reason of the database's that may pass. The codes are those of

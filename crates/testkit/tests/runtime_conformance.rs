@@ -18,7 +18,9 @@ async fn conforms(store: OpenStore) {
         let fixture = Fixture::new(store.clone(), name);
         let alone = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let began = std::time::Instant::now();
             runtime.unwrap().block_on(case(fixture));
+            println!("{:>6.2} s  {name}", began.elapsed().as_secs_f64());
         };
         tokio::task::spawn_blocking(alone).map(move |ended| (name, ended.is_ok()))
     });

@@ -110,8 +110,8 @@ impl Execution {
         Ok(())
     }
 
-    /// When to look after a child by ourselves. Only the run that started a child is told of its end,
-    /// and a fork may join what its source has started.
+    /// When to look after a child by ourselves. Only the run that started a child is told of its
+    /// end, and a fork may join what its source has started.
     fn next_glance(&self) -> Timestamp {
         match self.run.forked_from.is_empty() {
             true => Timestamp::NEVER,
