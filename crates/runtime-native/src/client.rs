@@ -392,6 +392,11 @@ impl Client {
         self.hub.now()
     }
 
+    /// How many commits and statements the store has cost so far.
+    pub fn tally(&self) -> steadfast_store::Tally {
+        self.hub.store.tally()
+    }
+
     /// Creates or changes a queue.
     pub async fn put_queue(&self, queue: op::QueueRow) -> Result<bool> {
         key::check("queue name", &queue.name)?;

@@ -11,6 +11,7 @@ use steadfast_core::workflow::Workflow;
 use steadfast_core::{Error, Result, Timestamp, json, limits};
 use steadfast_runtime_native::{self as runtime, Explanation, StartSpec, Worker};
 use steadfast_store::OpenStore;
+use steadfast_store::Tally;
 use steadfast_store::op::{RunFilter, RunRow};
 
 use crate::env::TokioEnv;
@@ -218,6 +219,11 @@ impl Client {
     /// What a run waits for: the rule, the holders, until when.
     pub async fn explain(&self, run_id: &str) -> Result<Explanation> {
         self.inner.explain(run_id).await
+    }
+
+    /// How many commits and statements this process's store has cost so far.
+    pub fn tally(&self) -> Tally {
+        self.inner.tally()
     }
 
     /// Creates or changes a queue; true when it is new.

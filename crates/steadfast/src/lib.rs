@@ -51,6 +51,7 @@ pub use steadfast_core::{
     Cx, Error, ErrorClass, Result, Retry, RunStatus, Timestamp, env::Env, limits,
 };
 pub use steadfast_runtime_native::{Explanation, Rule};
+pub use steadfast_store::Tally;
 pub use steadfast_store::op::{Holder, RunFilter};
 #[cfg(feature = "mysql")]
 pub use transaction::mysql;

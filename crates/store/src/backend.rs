@@ -6,6 +6,7 @@
 //! too.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::channel::oneshot;
@@ -15,7 +16,8 @@ use crate::op::{Op, Reply};
 
 /// An operation on its way to a writer.
 pub(crate) struct Job {
-    pub(crate) op: Op,
+    /// Shared with the caller, who may have to try again.
+    pub(crate) op: Arc<Op>,
     pub(crate) reply: oneshot::Sender<Result<Reply, Error>>,
 }
 

@@ -11,7 +11,7 @@
     not(all(feature = "sqlite", feature = "postgres", feature = "mysql")),
     allow(dead_code, reason = "the dialects are one table, whichever drivers are built in")
 )]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Dialect {
     Sqlite,
     Postgres,

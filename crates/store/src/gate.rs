@@ -3,84 +3,59 @@
 //! Invariants: only integers and text cross it, nullable or not; a statement is named, its
 //! parameters too. Deliberately absent: driver types above it, SQL text below `statement`.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use steadfast_core::Timestamp;
 
 use crate::error::Error;
+use crate::op::QueueRow;
 
-/// A value in or out of a statement.
+/// A value in or out of a statement. Parameters borrow, so that none is copied on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum Value<'a> {
     Int(Option<i64>),
-    Text(Option<String>),
+    Text(Option<Cow<'a, str>>),
     /// Several texts for `IN (:name)`.
-    Texts(Vec<String>),
+    Texts(Vec<Cow<'a, str>>),
 }
 
-impl From<i64> for Value {
-    fn from(v: i64) -> Self {
-        Value::Int(Some(v))
-    }
+/// A parameter in its place: lists are spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bound<'a> {
+    Int(Option<i64>),
+    Text(Option<&'a str>),
 }
-impl From<usize> for Value {
-    fn from(v: usize) -> Self {
-        Value::Int(Some(i64::try_from(v).unwrap_or(i64::MAX)))
-    }
+
+macro_rules! value_from {
+    ($($type:ty, $value:ident => $made:expr;)+) => {
+        $(impl<'a> From<$type> for Value<'a> {
+            fn from($value: $type) -> Self {
+                $made
+            }
+        })+
+    };
 }
-impl From<bool> for Value {
-    fn from(v: bool) -> Self {
-        Value::Int(Some(i64::from(v)))
-    }
-}
-impl From<Option<i64>> for Value {
-    fn from(v: Option<i64>) -> Self {
-        Value::Int(v)
-    }
-}
-impl From<Timestamp> for Value {
-    fn from(v: Timestamp) -> Self {
-        Value::Int(Some(v.as_micros()))
-    }
-}
-impl From<Option<Timestamp>> for Value {
-    fn from(v: Option<Timestamp>) -> Self {
-        Value::Int(v.map(Timestamp::as_micros))
-    }
-}
-impl From<Option<Duration>> for Value {
-    fn from(v: Option<Duration>) -> Self {
-        Value::Int(v.map(steadfast_core::time::micros))
-    }
-}
-impl From<&str> for Value {
-    fn from(v: &str) -> Self {
-        Value::Text(Some(v.to_owned()))
-    }
-}
-impl From<&String> for Value {
-    fn from(v: &String) -> Self {
-        Value::Text(Some(v.clone()))
-    }
-}
-impl From<String> for Value {
-    fn from(v: String) -> Self {
-        Value::Text(Some(v))
-    }
-}
-impl From<Option<String>> for Value {
-    fn from(v: Option<String>) -> Self {
-        Value::Text(v)
-    }
-}
-impl From<Vec<String>> for Value {
-    fn from(v: Vec<String>) -> Self {
-        Value::Texts(v)
-    }
+
+value_from! {
+    i64, v => Value::Int(Some(v));
+    usize, v => Value::Int(Some(i64::try_from(v).unwrap_or(i64::MAX)));
+    bool, v => Value::Int(Some(i64::from(v)));
+    Option<i64>, v => Value::Int(v);
+    Timestamp, v => Value::Int(Some(v.as_micros()));
+    Option<Timestamp>, v => Value::Int(v.map(Timestamp::as_micros));
+    Option<Duration>, v => Value::Int(v.map(steadfast_core::time::micros));
+    &'a str, v => Value::Text(Some(Cow::Borrowed(v)));
+    &'a String, v => Value::Text(Some(Cow::Borrowed(v)));
+    String, v => Value::Text(Some(Cow::Owned(v)));
+    Option<&'a str>, v => Value::Text(v.map(Cow::Borrowed));
+    Option<String>, v => Value::Text(v.map(Cow::Owned));
+    Vec<String>, v => Value::Texts(v.into_iter().map(Cow::Owned).collect());
+    Vec<&'a str>, v => Value::Texts(v.into_iter().map(Cow::Borrowed).collect());
 }
 
 /// Named parameters of one call.
-pub(crate) type Params<'a> = &'a [(&'static str, Value)];
+pub(crate) type Params<'a> = &'a [(&'static str, Value<'a>)];
 
 /// Writes named parameters: `params! { workspace: &ws, now: now }`.
 macro_rules! params {
@@ -92,10 +67,10 @@ pub(crate) use params;
 
 /// One row, read column by column in statement order.
 #[derive(Debug)]
-pub(crate) struct Row(std::vec::IntoIter<Value>);
+pub(crate) struct Row(std::vec::IntoIter<Value<'static>>);
 
 impl Row {
-    pub(crate) fn new(values: Vec<Value>) -> Self {
+    pub(crate) fn new(values: Vec<Value<'static>>) -> Self {
         Self(values.into_iter())
     }
 
@@ -129,7 +104,7 @@ impl Row {
 
     pub(crate) fn opt_text(&mut self) -> Result<Option<String>, Error> {
         match self.0.next() {
-            Some(Value::Text(v)) => Ok(v),
+            Some(Value::Text(v)) => Ok(v.map(Cow::into_owned)),
             Some(Value::Int(None)) => Ok(None),
             other => Err(unexpected("text", &format!("{other:?}"))),
         }
@@ -140,8 +115,32 @@ fn unexpected(wanted: &str, found: &str) -> Error {
     Error::Incompatible(format!("expected {wanted} in a column, found {found}"))
 }
 
+/// Queues as they were read in the current transaction, by workspace and name.
+#[derive(Debug, Default)]
+pub(crate) struct Memo(Vec<(String, String, Option<QueueRow>)>);
+
+impl Memo {
+    pub(crate) fn get(&self, workspace: &str, name: &str) -> Option<&Option<QueueRow>> {
+        let same = |(ws, queue, _): &&(String, String, _)| ws == workspace && queue == name;
+        self.0.iter().find(same).map(|(_, _, row)| row)
+    }
+
+    pub(crate) fn put(&mut self, workspace: &str, name: &str, row: Option<QueueRow>) {
+        self.0.push((workspace.to_owned(), name.to_owned(), row));
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
 /// An open transaction (or a read), on whatever driver.
 pub(crate) trait Tx {
+    /// What is remembered of queues until the transaction ends, where many operations share one.
+    fn memo(&mut self) -> Option<&mut Memo> {
+        None
+    }
+
     /// Runs a named statement; gives the number of rows it changed.
     async fn execute(&mut self, statement: &'static str, params: Params<'_>) -> Result<u64, Error>;
 

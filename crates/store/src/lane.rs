@@ -42,7 +42,7 @@ impl Lanes {
     }
 
     /// Has an operation carried out.
-    pub(crate) async fn send(&self, op: Op) -> Result<Reply, Error> {
+    pub(crate) async fn send(&self, op: Arc<Op>) -> Result<Reply, Error> {
         let lane = &self.0[place(&op)];
         let (reply, answer) = oneshot::channel();
         lane.send(Job { op, reply }).await.map_err(|_| Error::Closed)?;
@@ -166,7 +166,7 @@ impl<C: Connect> Lane<C> {
         self.drop_unusable();
         match done {
             Ok(answers) => {
-                self.announce(batch.iter().map(|job| &job.op).zip(&answers));
+                self.announce(batch.iter().map(|job| &*job.op).zip(&answers));
                 let mut answers = answers.into_iter();
                 answer(batch, |_| answers.next().unwrap_or(Err(Error::Closed)));
                 Vec::new()
@@ -200,7 +200,7 @@ impl<C: Connect> Lane<C> {
                 done => break done,
             }
         };
-        self.announce(std::iter::once((&job.op, &done)));
+        self.announce(std::iter::once((&*job.op, &done)));
         // A caller that went away does not need its answer.
         let _ = job.reply.send(done);
     }
@@ -265,7 +265,7 @@ async fn together<S: Session>(
 }
 
 async fn trusting<S: Session>(session: &mut S, batch: &[Job]) -> Result<Answers, Error> {
-    let ops: Vec<&Op> = batch.iter().map(|job| &job.op).collect();
+    let ops: Vec<&Op> = batch.iter().map(|job| &*job.op).collect();
     let applied = session::apply_all(session, &ops).await?;
     if applied.iter().any(|applied| applied.wrote && apply::takes_back(&applied.reply)) {
         return Err(Error::Transient("a part of the batch must be taken back".to_owned()));

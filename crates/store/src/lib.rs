@@ -27,6 +27,7 @@ mod open;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod session;
 mod statement;
+mod tally;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod work;
 
@@ -40,3 +41,4 @@ pub mod sqlite;
 pub use error::Error;
 pub use op::{Op, Reply, Store, StoreExt};
 pub use open::{OpenStore, open};
+pub use tally::Tally;

@@ -26,6 +26,7 @@ use crate::error::Error;
 use crate::lane::Lanes;
 use crate::op::{Op, Record, Reply, Store, Written};
 use crate::session::{self, Chores, Pool};
+use crate::tally::{Counters, Tally};
 use connection::Connector;
 
 /// Sessions for reading, at most.
@@ -39,6 +40,7 @@ pub struct Mysql {
     readers: Arc<Pool<Connector>>,
     workers: Arc<Pool<Connector>>,
     offset: Arc<AtomicI64>,
+    counters: Arc<Counters>,
     _chores: Chores,
 }
 
@@ -46,6 +48,7 @@ impl Mysql {
     /// Opens the database of a URL (`mysql://user@host/database`), bringing its schema up to date.
     pub async fn open(url: &str) -> Result<Self, Error> {
         let connector = Arc::new(Connector::new(url)?);
+        let counters = connector.counters.clone();
         let mut first = session::first(&*connector).await?;
         migration::migrate(&mut first).await?;
         let offset = Arc::new(AtomicI64::new(session::clock_offset(&mut first).await?));
@@ -56,19 +59,24 @@ impl Mysql {
             readers,
             workers: Pool::new(connector, WORKERS),
             offset,
+            counters,
             _chores: Chores::new(vec![clock]),
         })
     }
 
-    async fn once(&self, op: Op) -> Result<Reply, Error> {
+    async fn once(&self, op: Arc<Op>) -> Result<Reply, Error> {
         if op.is_read() { self.readers.read(op).await } else { self.lanes.send(op).await }
     }
 }
 
 impl Store for Mysql {
     fn call(&self, op: Op) -> BoxFuture<'_, Result<Reply, Error>> {
-        let name = op.name();
+        let (name, op) = (op.name(), Arc::new(op));
         Box::pin(patiently(name, move || self.once(op.clone())))
+    }
+
+    fn tally(&self) -> Tally {
+        self.counters.read()
     }
 
     fn clock_offset_us(&self) -> i64 {

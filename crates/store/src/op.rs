@@ -21,6 +21,7 @@ pub use run::*;
 pub use write::*;
 
 use crate::error::Error;
+use crate::tally::Tally;
 
 /// A store: one atomic operation in, its reply out.
 pub trait Store: Send + Sync + 'static {
@@ -30,6 +31,11 @@ pub trait Store: Send + Sync + 'static {
     /// What to add to this machine's clock to get the store's, in microseconds.
     fn clock_offset_us(&self) -> i64 {
         0
+    }
+
+    /// How many commits and statements this store has cost so far; zero where nobody counts.
+    fn tally(&self) -> Tally {
+        Tally::default()
     }
 
     /// A hint that something changed elsewhere: resolves when a notification arrives, or never.
@@ -80,6 +86,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     fn clock_offset_us(&self) -> i64 {
         (**self).clock_offset_us()
+    }
+    fn tally(&self) -> Tally {
+        (**self).tally()
     }
     fn changed(&self) -> BoxFuture<'_, ()> {
         (**self).changed()

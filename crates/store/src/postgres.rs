@@ -27,6 +27,7 @@ use crate::lane::Lanes;
 use crate::op::{Op, Record, Reply, Store, Written};
 use crate::session::{self, Chores, Pool};
 use bell::Bell;
+use crate::tally::{Counters, Tally};
 use connection::Connector;
 
 /// Sessions for reading, at most.
@@ -41,6 +42,7 @@ pub struct Postgres {
     workers: Arc<Pool<Connector>>,
     bell: Arc<Bell>,
     offset: Arc<AtomicI64>,
+    counters: Arc<Counters>,
     _chores: Chores,
 }
 
@@ -50,6 +52,7 @@ impl Postgres {
     pub async fn open(url: &str) -> Result<Self, Error> {
         let bell = Arc::new(Bell::new());
         let connector = Arc::new(Connector::new(url, bell.clone())?);
+        let counters = connector.counters.clone();
         let mut first = session::first(&*connector).await?;
         connection::migrate(&first).await?;
         let offset = Arc::new(AtomicI64::new(session::clock_offset(&mut first).await?));
@@ -65,19 +68,24 @@ impl Postgres {
             workers: Pool::new(connector, WORKERS),
             bell,
             offset,
+            counters,
             _chores: Chores::new(chores),
         })
     }
 
-    async fn once(&self, op: Op) -> Result<Reply, Error> {
+    async fn once(&self, op: Arc<Op>) -> Result<Reply, Error> {
         if op.is_read() { self.readers.read(op).await } else { self.lanes.send(op).await }
     }
 }
 
 impl Store for Postgres {
     fn call(&self, op: Op) -> BoxFuture<'_, Result<Reply, Error>> {
-        let name = op.name();
+        let (name, op) = (op.name(), Arc::new(op));
         Box::pin(patiently(name, move || self.once(op.clone())))
+    }
+
+    fn tally(&self) -> Tally {
+        self.counters.read()
     }
 
     fn clock_offset_us(&self) -> i64 {

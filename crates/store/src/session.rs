@@ -76,6 +76,8 @@ pub(crate) trait Session: Send + 'static {
     }
     /// Runs a statement without parameters or rows, such as COMMIT.
     fn run(&mut self, sql: &'static str) -> impl Future<Output = Result<(), Error>> + Send;
+    /// Counts a commit.
+    fn committed(&self);
     /// The server's clock, in microseconds since the epoch.
     fn clock(&mut self) -> impl Future<Output = Result<i64, Error>> + Send;
     /// Whether the connection is good for another transaction.
@@ -149,6 +151,10 @@ pub(crate) async fn run<S: Session>(session: &mut S, sql: &'static str) -> Resul
 pub(crate) async fn commit<S: Session>(session: &mut S) -> Result<(), Error> {
     match run(session, "COMMIT").await {
         Err(Error::Transient(text)) if !session.is_usable() => Err(Error::Ambiguous(text)),
+        Ok(()) => {
+            session.committed();
+            Ok(())
+        }
         done => done,
     }
 }
@@ -238,7 +244,7 @@ impl<C: Connect> Pool<C> {
     }
 
     /// Carries out a reading operation, on a task of its own.
-    pub(crate) async fn read(self: &Arc<Self>, op: Op) -> Result<Reply, Error> {
+    pub(crate) async fn read(self: &Arc<Self>, op: Arc<Op>) -> Result<Reply, Error> {
         let pool = self.clone();
         let read = async move {
             let mut tried = 0;

@@ -26,6 +26,7 @@ use crate::apply;
 use crate::backend::{Job, patiently};
 use crate::error::Error;
 use crate::op::{Op, Record, Reply, Store, Written};
+use crate::tally::{Counters, Tally};
 use connection::SqliteTx;
 use writer::{Task, Transact};
 
@@ -33,6 +34,7 @@ use writer::{Task, Transact};
 pub struct Sqlite {
     tasks: mpsc::Sender<Task>,
     readers: Readers,
+    counters: Arc<Counters>,
 }
 
 /// Reader connections, made when needed and kept. In memory there is only the writer's.
@@ -59,7 +61,9 @@ impl Sqlite {
             connection::MEMORY => Readers::Memory,
             file => Readers::File { path: PathBuf::from(file), idle: Arc::default() },
         };
-        Ok(Self { tasks: writer::spawn(connection)?, readers })
+        let counters = Arc::new(Counters::default());
+        let tasks = writer::spawn(connection, counters.clone())?;
+        Ok(Self { tasks, readers, counters })
     }
 
     async fn send<T>(
@@ -71,11 +75,12 @@ impl Sqlite {
         answer.await.map_err(|_| Error::Closed)?
     }
 
-    async fn once(&self, op: Op) -> Result<Reply, Error> {
+    async fn once(&self, op: Arc<Op>) -> Result<Reply, Error> {
         match &self.readers {
             Readers::File { path, idle } if op.is_read() => {
                 let (path, idle) = (path.clone(), idle.clone());
-                let read = tokio::task::spawn_blocking(move || read(&path, &idle, &op));
+                let counters = self.counters.clone();
+                let read = tokio::task::spawn_blocking(move || read(&path, &idle, counters, &op));
                 read.await.map_err(|_| Error::Closed)?
             }
             _ => self.send(|reply| Task::Job(Job { op, reply })).await,
@@ -84,14 +89,19 @@ impl Sqlite {
 }
 
 /// Runs a reading operation on a connection of its own, in one snapshot.
-fn read(path: &std::path::Path, idle: &Mutex<Vec<Connection>>, op: &Op) -> Result<Reply, Error> {
+fn read(
+    path: &std::path::Path,
+    idle: &Mutex<Vec<Connection>>,
+    counters: Arc<Counters>,
+    op: &Op,
+) -> Result<Reply, Error> {
     let kept = idle.lock().expect("invariant: not poisoned").pop();
     let connection = match kept {
         Some(connection) => connection,
         None => connection::prepare(connection::open_file(path)?)?,
     };
     connection.execute_batch("BEGIN").map_err(connection::sorted)?;
-    let mut tx = SqliteTx::new(connection);
+    let mut tx = SqliteTx::new(connection, counters);
     let reply = connection::now(apply::apply(&mut tx, op));
     let connection = tx.into_inner();
     connection.execute_batch("COMMIT").map_err(connection::sorted)?;
@@ -101,8 +111,12 @@ fn read(path: &std::path::Path, idle: &Mutex<Vec<Connection>>, op: &Op) -> Resul
 
 impl Store for Sqlite {
     fn call(&self, op: Op) -> BoxFuture<'_, Result<Reply, Error>> {
-        let name = op.name();
+        let (name, op) = (op.name(), Arc::new(op));
         Box::pin(patiently(name, move || self.once(op.clone())))
+    }
+
+    fn tally(&self) -> Tally {
+        self.counters.read()
     }
 
     fn transact(

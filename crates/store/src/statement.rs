@@ -3,11 +3,12 @@
 //! Invariants: every statement has one name; an unknown hole or a missing parameter is a bug that
 //! the tests meet, because they render every statement for every dialect.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{LazyLock, Mutex};
 
 use crate::dialect::Dialect;
-use crate::gate::{Params, Value};
+use crate::gate::{Bound, Params, Value};
 
 const FILES: &[&str] = &[
     include_str!("sql/schema.sql"),
@@ -43,7 +44,8 @@ pub(crate) fn schema() -> impl Iterator<Item = &'static str> {
 #[derive(Debug)]
 pub(crate) struct Rendered {
     pub(crate) sql: String,
-    order: Vec<&'static str>,
+    /// The names, and where among the caller's parameters each was when this was rendered.
+    order: Vec<(&'static str, usize)>,
 }
 
 /// Renders a statement, or takes it from the cache. Lists make the text depend on their length.
@@ -53,15 +55,33 @@ pub(crate) fn render(
     conditions: &str,
     params: Params<'_>,
 ) -> &'static Rendered {
+    thread_local! {
+        /// By address of the name: without a lock, and without comparing texts.
+        static NEAR: RefCell<HashMap<(Dialect, usize, u64), &'static Rendered>> =
+            RefCell::default();
+    }
+    if !conditions.is_empty() {
+        return shared(dialect, name, conditions, params);
+    }
+    let lists = params.iter().filter_map(|(_, value)| list_width(value));
+    let widths = lists.fold(0, |all, width| all << 6 | u64::from(width.trailing_zeros() + 1));
+    let key = (dialect, name.as_ptr() as usize, widths);
+    NEAR.with_borrow_mut(|near| {
+        *near.entry(key).or_insert_with(|| shared(dialect, name, conditions, params))
+    })
+}
+
+/// The statement from the cache of the whole process: a text has one address, by which drivers know
+/// it.
+fn shared(
+    dialect: Dialect,
+    name: &'static str,
+    conditions: &str,
+    params: Params<'_>,
+) -> &'static Rendered {
     type Key = (Dialect, &'static str, String, Vec<usize>);
     static CACHE: LazyLock<Mutex<BTreeMap<Key, &'static Rendered>>> = LazyLock::new(Mutex::default);
-    let widths: Vec<usize> = params
-        .iter()
-        .filter_map(|(_, value)| match value {
-            Value::Texts(list) => Some(width(list.len())),
-            Value::Int(_) | Value::Text(_) => None,
-        })
-        .collect();
+    let widths = params.iter().filter_map(|(_, value)| list_width(value)).collect();
     let key = (dialect, name, conditions.to_owned(), widths);
     let mut cache = CACHE.lock().expect("invariant: rendering does not panic under the lock");
     if let Some(known) = cache.get(&key) {
@@ -80,26 +100,42 @@ fn width(len: usize) -> usize {
     len.max(1).next_power_of_two()
 }
 
+fn list_width(value: &Value<'_>) -> Option<usize> {
+    match value {
+        Value::Texts(list) => Some(width(list.len())),
+        Value::Int(_) | Value::Text(_) => None,
+    }
+}
+
 impl Rendered {
     /// The values in the statement's order, lists spread and padded with their last element.
-    pub(crate) fn bind(&self, params: Params<'_>) -> Vec<Value> {
+    pub(crate) fn bind<'a>(&self, params: Params<'a>) -> Vec<Bound<'a>> {
         let mut values = Vec::with_capacity(self.order.len());
-        for name in &self.order {
-            let found = params.iter().find(|(n, _)| n == name);
-            let (_, value) =
-                found.unwrap_or_else(|| panic!("invariant: parameter {name} is given"));
+        for (name, place) in &self.order {
+            let value = match params.get(*place) {
+                Some((there, value)) if there == name => value,
+                _ => find(params, name).1,
+            };
             match value {
+                Value::Int(v) => values.push(Bound::Int(*v)),
+                Value::Text(v) => values.push(Bound::Text(v.as_deref())),
                 Value::Texts(list) => {
-                    let pad = list.last().cloned().unwrap_or_default();
+                    let pad = list.last().map_or("", |text| text);
                     let more = width(list.len()) - list.len();
-                    values.extend(list.iter().cloned().map(Value::from));
-                    values.extend(std::iter::repeat_n(Value::from(pad), more));
+                    values.extend(list.iter().map(|text| Bound::Text(Some(text))));
+                    values.extend(std::iter::repeat_n(Bound::Text(Some(pad)), more));
                 }
-                single => values.push(single.clone()),
             }
         }
         values
     }
+}
+
+/// A parameter by its name, and its place.
+fn find<'a>(params: Params<'a>, name: &str) -> (usize, &'a Value<'a>) {
+    let found = params.iter().position(|(there, _)| *there == name);
+    let place = found.unwrap_or_else(|| panic!("invariant: parameter {name} is given"));
+    (place, &params[place].1)
 }
 
 fn make(dialect: Dialect, raw: &str, conditions: &str, params: Params<'_>) -> Rendered {
@@ -118,11 +154,7 @@ fn make(dialect: Dialect, raw: &str, conditions: &str, params: Params<'_>) -> Re
             rest = &rest[at + skip..];
             continue;
         }
-        let (name, value) = params
-            .iter()
-            .find(|(n, _)| *n == name)
-            .map(|(n, v)| (*n, v))
-            .unwrap_or_else(|| panic!("invariant: parameter {name} is given"));
+        let (place, value) = find(params, name);
         let (count, integer) = match value {
             Value::Texts(list) => (width(list.len()), false),
             Value::Int(_) => (1, true),
@@ -132,7 +164,7 @@ fn make(dialect: Dialect, raw: &str, conditions: &str, params: Params<'_>) -> Re
             (1..=count).map(|i| dialect.placeholder(numbers + i, integer)).collect();
         numbers += count;
         sql.push_str(&places.join(", "));
-        order.push(name);
+        order.push((params[place].0, place));
         rest = &tail[len..];
     }
     sql.push_str(rest);
@@ -169,7 +201,7 @@ mod tests {
         assert!(rendered.sql.contains("workspace = $1::text AND worker = $2::text"));
         assert!(rendered.sql.contains("run_id IN ($3::text, $4::text, $5::text, $6::text)"));
         let texts: Vec<_> = rendered.bind(params).into_iter().skip(2).collect();
-        assert_eq!(texts, ["a", "b", "c", "c"].map(Value::from));
+        assert_eq!(texts, ["a", "b", "c", "c"].map(|text| Bound::Text(Some(text))));
     }
 
     #[test]

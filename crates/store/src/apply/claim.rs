@@ -71,10 +71,10 @@ async fn partitions(
             None if wrapped => break,
             None => {
                 wrapped = true;
-                after = String::new();
                 if first(tx, "run_has_partition", at).await?.is_some() {
                     found.push(String::new());
                 }
+                after = String::new();
                 continue;
             }
         };
@@ -130,7 +130,7 @@ impl Claim<'_> {
             return Ok(());
         };
         let arrow = arrow(head.status, RunEvent::Claim)?;
-        let ids: Vec<String> = runs.iter().map(|r| r.run_id.clone()).collect();
+        let ids: Vec<&str> = runs.iter().map(|r| r.run_id.as_str()).collect();
         let set = params! {
             workspace: self.ws, from: arrow.from().as_str(), to: arrow.to().as_str(), run_ids: ids,
             worker: self.worker, attempt: attempt, now: self.now, lease_until: self.until,

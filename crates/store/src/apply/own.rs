@@ -181,7 +181,7 @@ pub(super) async fn continue_as_new(
     let at = params! {
         workspace: &op.lease.workspace, run_id: &op.lease.run_id, epoch: op.lease.epoch,
         worker: &op.lease.worker, input: &op.input, generation: op.generation, now: op.now,
-        run_ids: vec![op.lease.run_id.clone()],
+        run_ids: vec![op.lease.run_id.as_str()],
     };
     if tx.execute("run_renew", at).await? != 1 {
         return Ok(Written::Fenced);
@@ -212,8 +212,8 @@ async fn put(tx: &mut impl Tx, lease: &Lease, entry: &Entry) -> Result<bool, Err
     let fields = params! {
         workspace: &lease.workspace, run_id: &lease.run_id, function_id: id(record),
         seq: i64::try_from(record.seq).unwrap_or(i64::MAX), name: &record.name,
-        kind: record.kind.as_str(), state: record.state.as_str(), input: record.input.clone(),
-        output: output, error: error, child_run_id: record.child.clone().unwrap_or_default(),
+        kind: record.kind.as_str(), state: record.state.as_str(), input: record.input.as_deref(),
+        output: output, error: error, child_run_id: record.child.as_deref().unwrap_or_default(),
         attempt: i64::from(record.attempt), started_at: record.started_at,
         completed_at: record.completed_at, next_at: record.next_at, epoch: lease.epoch,
     };
@@ -262,7 +262,8 @@ async fn attach(
             let at = params! { workspace: ws, run_id: run_id, stream: stream };
             let end = first(tx, "stream_end", at).await?.map_or(Ok(-1), |mut row| row.int())?;
             let item = params! {
-                workspace: ws, run_id: run_id, stream: stream, seq: end + 1, item: item.clone(),
+                workspace: ws, run_id: run_id, stream: stream, seq: end + 1,
+                item: item.as_deref(),
                 function_id: id(record),
             };
             tx.execute("stream_insert", item).await?;
@@ -292,9 +293,10 @@ fn refusal_of_spawn(reply: Started) -> Option<String> {
     }
 }
 
-fn split(outcome: &Outcome) -> (Option<String>, Option<String>) {
+/// The columns of an outcome: the value, or the error as it is stored.
+fn split(outcome: &Outcome) -> (Option<&str>, Option<String>) {
     match outcome {
-        Ok(value) => (Some(value.clone()), None),
+        Ok(value) => (Some(value), None),
         Err(error) => (None, Some(rows::error_text(error))),
     }
 }

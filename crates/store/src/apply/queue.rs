@@ -18,6 +18,22 @@ pub(super) async fn get(tx: &mut impl Tx, ws: &str, name: &str) -> Result<Option
     row.map(rows::queue).transpose()
 }
 
+/// The queue as it was at some moment of this transaction: for starts, which may be as old as that.
+pub(super) async fn remembered(
+    tx: &mut impl Tx,
+    ws: &str,
+    name: &str,
+) -> Result<Option<QueueRow>, Error> {
+    if let Some(known) = tx.memo().and_then(|memo| memo.get(ws, name).cloned()) {
+        return Ok(known);
+    }
+    let found = get(tx, ws, name).await?;
+    if let Some(memo) = tx.memo() {
+        memo.put(ws, name, found.clone());
+    }
+    Ok(found)
+}
+
 /// The queue, locked if it has limits that must be counted.
 pub(super) async fn counted(
     tx: &mut impl Tx,
@@ -200,6 +216,9 @@ pub(super) async fn put(tx: &mut impl Tx, op: &PutQueue) -> Result<QueuePut, Err
         rate_period_us: queue.rate.map(|(_, period)| period), priorities: queue.priorities,
         partitioned: queue.partitioned, paused: queue.paused, now: op.now,
     };
+    if let Some(memo) = tx.memo() {
+        memo.clear();
+    }
     let created = tx.execute("queue_insert", fields).await? == 1;
     if !created {
         tx.execute("queue_update", fields).await?;

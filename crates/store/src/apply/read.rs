@@ -29,7 +29,7 @@ pub(super) async fn list_runs(tx: &mut impl Tx, op: &ListRuns) -> Result<RunPage
 }
 
 /// The conditions of a filter: fixed texts with named parameters, never a caller's text.
-fn conditions(op: &ListRuns) -> (String, Vec<(&'static str, Value)>) {
+fn conditions(op: &ListRuns) -> (String, Vec<(&'static str, Value<'_>)>) {
     let filter = &op.filter;
     let mut texts: Vec<&'static str> = vec!["1 = 1"];
     let mut params: Vec<(&'static str, Value)> = Vec::new();

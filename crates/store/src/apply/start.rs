@@ -43,7 +43,7 @@ struct Place {
 
 /// The place on the queue, or `None` if there is no such queue.
 async fn place(tx: &mut impl Tx, op: &Start) -> Result<Option<Place>, Error> {
-    let found = queue::get(tx, &op.workspace, &op.queue).await?;
+    let found = queue::remembered(tx, &op.workspace, &op.queue).await?;
     Ok(match found {
         Some(queue) => Some(Place {
             rank: if queue.priorities { op.priority } else { 0 },

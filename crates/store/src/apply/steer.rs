@@ -55,7 +55,7 @@ pub(super) async fn stop(
 ) -> Result<(), Error> {
     let set = params! {
         workspace: ws, run_id: &run.run_id, from: arrow.from().as_str(), to: arrow.to().as_str(),
-        error: rows::error_text(reason), now: now, run_ids: vec![run.run_id.clone()],
+        error: rows::error_text(reason), now: now, run_ids: vec![run.run_id.as_str()],
     };
     tx.execute("run_stop", set).await?;
     tx.execute("slot_clear", set).await?;

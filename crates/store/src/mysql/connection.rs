@@ -4,20 +4,22 @@
 //! (the driver's `client_found_rows` stays off), which is what tells an insert from a row that was
 //! there; a connection whose fault was its own is not used again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Opts, OptsBuilder, Params as Bound};
+use mysql_async::{Conn, Opts, OptsBuilder, Params as Positional};
 
 use super::fault;
 use crate::apply;
 use crate::dialect::Dialect;
 use crate::error::Error;
-use crate::gate::{Params, Row, Tx, Value};
+use crate::gate::{Bound, Params, Row, Tx, Value};
 use crate::op::Op;
 use crate::open::redacted;
 use crate::session::{Applied, Begin, Connect, Fault, Session};
 use crate::statement;
+use crate::tally::Counters;
 
 /// What every session is set to. Backslashes must escape in texts (`NO_BACKSLASH_ESCAPES` off), as
 /// the `ESCAPE` of our LIKE is written that way.
@@ -39,6 +41,7 @@ pub(super) struct Connector {
     /// Fit for messages.
     url: String,
     place: String,
+    pub(super) counters: Arc<Counters>,
 }
 
 impl Connector {
@@ -60,7 +63,7 @@ impl Connector {
             .client_found_rows(false)
             // A socket would silently stand in for the host that was asked for.
             .prefer_socket(false);
-        Ok(Self { opts: opts.into(), url: shown, place })
+        Ok(Self { opts: opts.into(), url: shown, place, counters: Arc::default() })
     }
 
     fn why(&self, error: &mysql_async::Error) -> Error {
@@ -92,13 +95,15 @@ impl Connect for Connector {
         for sql in SETTINGS {
             conn.query_drop(*sql).await.map_err(|error| self.why(&error))?;
         }
-        Ok(MySession { conn, wrote: false, is_down: false })
+        let counters = self.counters.clone();
+        Ok(MySession { conn, counters, wrote: false, is_down: false })
     }
 }
 
 /// One connection and what is known of it.
 pub(super) struct MySession {
     pub(super) conn: Conn,
+    counters: Arc<Counters>,
     /// Whether the current operation has run a statement that writes.
     wrote: bool,
     is_down: bool,
@@ -143,6 +148,10 @@ impl Session for MySession {
         self.batch(sql).await
     }
 
+    fn committed(&self) {
+        self.counters.commit();
+    }
+
     async fn clock(&mut self) -> Result<i64, Error> {
         // SYSDATE is the time of evaluation, NOW that of the statement's begin.
         let sql = "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
@@ -162,6 +171,7 @@ impl Session for MySession {
 impl Tx for MySession {
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
         self.wrote = true;
+        self.counters.statement();
         let done = execute(&mut self.conn, name, params).await;
         done.map_err(|e| self.sorted(&e))
     }
@@ -172,6 +182,7 @@ impl Tx for MySession {
         conditions: &str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
+        self.counters.statement();
         let found = query(&mut self.conn, name, conditions, params).await;
         found.map_err(|e| self.sorted(&e))?.into_iter().map(row).collect()
     }
@@ -223,21 +234,20 @@ async fn query(
     on.exec(rendered.sql.as_str(), bound(rendered.bind(params))).await
 }
 
-fn bound(values: Vec<Value>) -> Bound {
+fn bound(values: Vec<Bound<'_>>) -> Positional {
     let value = |value| match value {
-        Value::Int(Some(v)) => mysql_async::Value::Int(v),
-        Value::Text(Some(v)) => mysql_async::Value::Bytes(v.into_bytes()),
-        Value::Int(None) | Value::Text(None) => mysql_async::Value::NULL,
-        Value::Texts(_) => unreachable!("invariant: lists are spread by bind"),
+        Bound::Int(Some(v)) => mysql_async::Value::Int(v),
+        Bound::Text(Some(v)) => mysql_async::Value::Bytes(v.into()),
+        Bound::Int(None) | Bound::Text(None) => mysql_async::Value::NULL,
     };
-    Bound::Positional(values.into_iter().map(value).collect())
+    Positional::Positional(values.into_iter().map(value).collect())
 }
 
 fn row(row: mysql_async::Row) -> Result<Row, Error> {
     Ok(Row::new(row.unwrap().into_iter().map(value).collect::<Result<_, _>>()?))
 }
 
-fn value(value: mysql_async::Value) -> Result<Value, Error> {
+fn value(value: mysql_async::Value) -> Result<Value<'static>, Error> {
     use mysql_async::Value as Theirs;
     let wrong = |what: &str| Error::Incompatible(format!("a column holds {what}"));
     match value {

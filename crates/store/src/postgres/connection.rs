@@ -3,6 +3,7 @@
 //! Invariants: every parameter is `int8` or `text` and says so in its statement; a statement is
 //! prepared once per connection; a connection whose fault was its own is not used again.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,12 +21,13 @@ use super::{fault, pipeline};
 use crate::apply;
 use crate::dialect::Dialect;
 use crate::error::Error;
-use crate::gate::{Params, Row, Tx, Value};
+use crate::gate::{Bound, Params, Row, Tx, Value};
 use crate::migrate::{self, LOCK, VERSION, VERSION_TABLE};
 use crate::op::Op;
 use crate::open::redacted;
 use crate::session::{Applied, Begin, Connect, Fault, Session};
 use crate::statement;
+use crate::tally::Counters;
 
 /// What every session is set to. Escapes in texts are ours to decide, so the old reading is off.
 const SETTINGS: &str = "SET statement_timeout = '60s'; SET lock_timeout = '10s'; \
@@ -45,6 +47,7 @@ pub(super) struct Connector {
     url: String,
     place: String,
     bell: Arc<Bell>,
+    pub(super) counters: Arc<Counters>,
 }
 
 impl Connector {
@@ -70,7 +73,7 @@ impl Connector {
         config.keepalives_retries(3);
         config.tcp_user_timeout(Duration::from_secs(30));
         let place = place(&config);
-        Ok(Self { config, url: shown, place, bell })
+        Ok(Self { config, url: shown, place, bell, counters: Arc::default() })
     }
 
     /// Connects with a driver of its own for the connection's messages.
@@ -113,7 +116,7 @@ impl Connect for Connector {
         // It ends with the client, or with the connection's own end, which the client then reports.
         tokio::spawn(connection);
         client.batch_execute(SETTINGS).await.map_err(|error| self.why(&error))?;
-        Ok(PgSession::new(client))
+        Ok(PgSession::new(client, self.counters.clone()))
     }
 
     fn announce(&self) {
@@ -126,12 +129,13 @@ pub(super) struct PgSession {
     pub(super) client: Client,
     /// By the address of the statement's text, which lives as long as the process.
     statements: Mutex<HashMap<usize, Statement>>,
+    counters: Arc<Counters>,
     is_down: AtomicBool,
 }
 
 impl PgSession {
-    fn new(client: Client) -> Self {
-        Self { client, statements: Mutex::default(), is_down: AtomicBool::new(false) }
+    fn new(client: Client, counters: Arc<Counters>) -> Self {
+        Self { client, statements: Mutex::default(), counters, is_down: AtomicBool::new(false) }
     }
 
     fn sorted(&self, error: &tokio_postgres::Error) -> Error {
@@ -147,6 +151,7 @@ impl PgSession {
     }
 
     async fn prepared(&self, sql: &'static str) -> Result<Statement, Error> {
+        self.counters.statement();
         let key = sql.as_ptr() as usize;
         if let Some(known) = self.known().get(&key) {
             return Ok(known.clone());
@@ -219,6 +224,10 @@ impl Session for PgSession {
         self.batch(sql).await
     }
 
+    fn committed(&self) {
+        self.counters.commit();
+    }
+
     async fn clock(&mut self) -> Result<i64, Error> {
         self.number("SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::int8").await
     }
@@ -285,7 +294,7 @@ impl Tx for Host<'_> {
     }
 }
 
-fn borrowed(values: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
+fn borrowed<'a>(values: &'a [Bound<'a>]) -> Vec<&'a (dyn ToSql + Sync)> {
     values.iter().map(|value| value as &(dyn ToSql + Sync)).collect()
 }
 
@@ -312,9 +321,9 @@ impl<C: GenericClient + Sync> Tx for Guest<'_, C> {
     }
 }
 
-fn typed(values: &[Value]) -> Vec<(&(dyn ToSql + Sync), Type)> {
-    fn with_type(value: &Value) -> (&(dyn ToSql + Sync), Type) {
-        let ty = if matches!(value, Value::Int(_)) { Type::INT8 } else { Type::TEXT };
+fn typed<'a>(values: &'a [Bound<'a>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+    fn with_type<'a>(value: &'a Bound<'a>) -> (&'a (dyn ToSql + Sync), Type) {
+        let ty = if matches!(value, Bound::Int(_)) { Type::INT8 } else { Type::TEXT };
         (value, ty)
     }
     values.iter().map(with_type).collect()
@@ -333,22 +342,24 @@ fn row(row: &tokio_postgres::Row) -> Result<Row, Error> {
             Type::INT4 => {
                 row.try_get(at).map(|v: Option<i32>| Value::Int(v.map(i64::from))).map_err(wrong)
             }
-            _ => row.try_get(at).map(Value::Text).map_err(wrong),
+            _ => row
+                .try_get(at)
+                .map(|v: Option<String>| Value::Text(v.map(Cow::Owned)))
+                .map_err(wrong),
         }
     };
     Ok(Row::new(row.columns().iter().enumerate().map(value).collect::<Result<_, _>>()?))
 }
 
-impl ToSql for Value {
+impl ToSql for Bound<'_> {
     fn to_sql(
         &self,
         ty: &Type,
         out: &mut BytesMut,
     ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
         match self {
-            Value::Int(v) => v.to_sql(ty, out),
-            Value::Text(v) => v.to_sql(ty, out),
-            Value::Texts(_) => unreachable!("invariant: lists are spread by bind"),
+            Bound::Int(v) => v.to_sql(ty, out),
+            Bound::Text(v) => v.to_sql(ty, out),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::path::Path;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -10,9 +11,10 @@ use rusqlite::{Connection, ErrorCode, ToSql};
 
 use crate::dialect::Dialect;
 use crate::error::Error;
-use crate::gate::{Params, Row, Tx, Value};
+use crate::gate::{Bound, Memo, Params, Row, Tx, Value};
 use crate::migrate::{self, VERSION, VERSION_TABLE};
 use crate::statement;
+use crate::tally::Counters;
 
 /// The place of a database that lives in memory alone.
 pub(super) const MEMORY: &str = ":memory:";
@@ -122,19 +124,35 @@ pub(super) fn now<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// The gate over a connection, owned or borrowed.
-pub(super) struct SqliteTx<C>(C);
+pub(super) struct SqliteTx<C> {
+    connection: C,
+    counters: Arc<Counters>,
+    /// Set by every statement that writes; whoever asks resets it.
+    pub(super) wrote: bool,
+    memo: Memo,
+}
 
 impl<C: std::borrow::Borrow<Connection>> SqliteTx<C> {
-    pub(super) fn new(connection: C) -> Self {
-        Self(connection)
+    pub(super) fn new(connection: C, counters: Arc<Counters>) -> Self {
+        Self { connection, counters, wrote: false, memo: Memo::default() }
     }
 
     pub(super) fn connection(&self) -> &Connection {
-        self.0.borrow()
+        self.connection.borrow()
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     pub(super) fn into_inner(self) -> C {
-        self.0
+        self.connection
+    }
+
+    /// Begins a transaction that may write.
+    pub(super) fn begin(&mut self) -> Result<(), Error> {
+        self.memo.clear();
+        self.batch("BEGIN IMMEDIATE")
     }
 
     pub(super) fn batch(&self, sql: &str) -> Result<(), Error> {
@@ -145,7 +163,13 @@ impl<C: std::borrow::Borrow<Connection>> SqliteTx<C> {
 }
 
 impl<C: std::borrow::Borrow<Connection>> Tx for SqliteTx<C> {
+    fn memo(&mut self) -> Option<&mut Memo> {
+        Some(&mut self.memo)
+    }
+
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
+        self.wrote = true;
+        self.counters.statement();
         let rendered = statement::render(Dialect::Sqlite, name, "", params);
         let mut statement = self.connection().prepare_cached(&rendered.sql).map_err(sorted)?;
         let values = rendered.bind(params);
@@ -159,6 +183,7 @@ impl<C: std::borrow::Borrow<Connection>> Tx for SqliteTx<C> {
         conditions: &str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
+        self.counters.statement();
         let rendered = statement::render(Dialect::Sqlite, name, conditions, params);
         let mut statement = self.connection().prepare_cached(&rendered.sql).map_err(sorted)?;
         let columns = statement.column_count();
@@ -176,12 +201,12 @@ impl<C: std::borrow::Borrow<Connection>> Tx for SqliteTx<C> {
     }
 }
 
-fn value(value: ValueRef<'_>) -> Result<Value, Error> {
+fn value(value: ValueRef<'_>) -> Result<Value<'static>, Error> {
     Ok(match value {
         ValueRef::Null => Value::Text(None),
         ValueRef::Integer(v) => Value::Int(Some(v)),
         ValueRef::Text(text) => match std::str::from_utf8(text) {
-            Ok(text) => Value::from(text),
+            Ok(text) => Value::from(text.to_owned()),
             Err(_) => return Err(Error::Incompatible("a text is not UTF-8".to_owned())),
         },
         ValueRef::Real(_) | ValueRef::Blob(_) => {
@@ -192,13 +217,12 @@ fn value(value: ValueRef<'_>) -> Result<Value, Error> {
     })
 }
 
-impl ToSql for Value {
+impl ToSql for Bound<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self {
-            Value::Int(Some(v)) => ValueRef::Integer(*v),
-            Value::Text(Some(v)) => ValueRef::Text(v.as_bytes()),
-            Value::Int(None) | Value::Text(None) => ValueRef::Null,
-            Value::Texts(_) => unreachable!("invariant: lists are spread by bind"),
+            Bound::Int(Some(v)) => ValueRef::Integer(*v),
+            Bound::Text(Some(v)) => ValueRef::Text(v.as_bytes()),
+            Bound::Int(None) | Bound::Text(None) => ValueRef::Null,
         }))
     }
 }

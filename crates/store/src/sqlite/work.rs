@@ -1,6 +1,8 @@
 //! The caller's own SQL on SQLite: a step in one commit with its record, a start in the caller's
 //! commit.
 
+use std::sync::Arc;
+
 use rusqlite::Connection;
 use steadfast_core::driver::Outcome;
 
@@ -50,5 +52,5 @@ impl Work {
 pub fn start_in(connection: &Connection, start: &Start) -> Result<Started, Error> {
     // Takes the write lock, waiting for it, before the first read fixes a snapshot.
     connection.execute("DELETE FROM dedupe WHERE 0", []).map_err(sorted)?;
-    now(apply::start(&mut SqliteTx::new(connection), start))
+    now(apply::start(&mut SqliteTx::new(connection, Arc::default()), start))
 }

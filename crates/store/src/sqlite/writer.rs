@@ -1,4 +1,8 @@
 //! The writer thread: gathers tasks, commits them together, then answers.
+//!
+//! Invariants: an answer goes out after its commit; a failing task takes back its own writes and
+//! nobody else's. A batch is first applied as it is, because nearly always nothing fails; if one
+//! of it does, all of it is taken back and applied again with a savepoint around each task.
 
 use std::sync::Arc;
 
@@ -13,13 +17,13 @@ use super::work::Work;
 use crate::apply;
 use crate::backend::Job;
 use crate::error::Error;
-use crate::op::{Op, Record, Reply, Written};
+use crate::op::{Record, Reply, Written};
+use crate::tally::Counters;
 
 /// Tasks that may wait for the writer; beyond it, callers wait to hand theirs in.
 const WAITING: usize = 8192;
 
 /// Something to do in the next commit.
-#[allow(clippy::large_enum_variant, reason = "nearly every task is the large one")]
 pub(super) enum Task {
     Job(Job),
     Transact(Box<Transact>),
@@ -32,32 +36,35 @@ pub(super) struct Transact {
     pub(super) reply: oneshot::Sender<Result<(Written, Outcome), Error>>,
 }
 
-/// An answer that waits for the commit.
-enum Answer {
-    Job(oneshot::Sender<Result<Reply, Error>>, Result<Reply, Error>),
-    Transact(oneshot::Sender<Result<(Written, Outcome), Error>>, Result<(Written, Outcome), Error>),
+/// What a task came to inside the transaction.
+enum Got {
+    Reply(Reply),
+    Worked(Written, Outcome),
 }
 
-impl Answer {
-    /// Sends the answer, or the reason why the commit it waited for did not happen.
-    fn send(self, committed: &Result<(), Error>) {
-        // A caller that went away does not need its answer.
-        match (self, committed) {
-            (Answer::Job(reply, answer), Ok(())) => drop(reply.send(answer)),
-            (Answer::Job(reply, _), Err(error)) => drop(reply.send(Err(error.clone()))),
-            (Answer::Transact(reply, answer), Ok(())) => drop(reply.send(answer)),
-            (Answer::Transact(reply, _), Err(error)) => drop(reply.send(Err(error.clone()))),
+impl Got {
+    /// Whether the task's own writes, if it made any, are to stay.
+    fn stays(&self) -> bool {
+        match self {
+            Got::Reply(reply) => !apply::takes_back(reply),
+            Got::Worked(written, _) => *written == Written::Done,
         }
     }
 }
 
+type Answers = Vec<Result<Got, Error>>;
+
 /// Starts the thread that owns the only writing connection. It ends when all senders are gone.
-pub(super) fn spawn(connection: Connection) -> Result<mpsc::Sender<Task>, Error> {
+pub(super) fn spawn(
+    connection: Connection,
+    counters: Arc<Counters>,
+) -> Result<mpsc::Sender<Task>, Error> {
     let (tasks, mut waiting) = mpsc::channel(WAITING);
     let body = move || {
-        let mut tx = SqliteTx::new(connection);
+        let mut tx = SqliteTx::new(connection, counters);
         while let Some(first) = waiting.blocking_recv() {
-            commit(&mut tx, first, &mut waiting);
+            let (batch, committed) = commit(&mut tx, first, &mut waiting);
+            answer(batch, committed);
         }
     };
     std::thread::Builder::new()
@@ -68,71 +75,106 @@ pub(super) fn spawn(connection: Connection) -> Result<mpsc::Sender<Task>, Error>
 }
 
 /// One commit: the first task and whatever else waits by then.
-fn commit(tx: &mut SqliteTx<Connection>, first: Task, waiting: &mut mpsc::Receiver<Task>) {
-    if let Err(error) = tx.batch("BEGIN IMMEDIATE") {
-        return perform(first, |_| Err(error.clone())).send(&Err(error.clone()));
-    }
-    let mut answers = Vec::new();
+fn commit(
+    tx: &mut SqliteTx<Connection>,
+    first: Task,
+    waiting: &mut mpsc::Receiver<Task>,
+) -> (Vec<Task>, Result<Answers, Error>) {
+    let mut batch = Vec::new();
     let mut next = Some(first);
-    while let Some(task) = next {
-        answers.push(perform(task, |op| alone(tx, op)));
-        next = if answers.len() < limits::COMMIT_BATCH { waiting.try_recv().ok() } else { None };
-    }
-    let committed = tx.batch("COMMIT");
-    if committed.is_err() {
-        // A failed commit leaves the transaction open; taking it back cannot fail in a worse way.
+    let trusting = transaction(tx, |tx| {
+        let mut answers = Answers::new();
+        while let Some(task) = next.take() {
+            tx.wrote = false;
+            let got = perform(tx, &task);
+            let spoils = tx.wrote && !got.as_ref().is_ok_and(Got::stays);
+            batch.push(task);
+            if spoils {
+                return Ok(None);
+            }
+            answers.push(got);
+            if answers.len() < limits::COMMIT_BATCH {
+                next = waiting.try_recv().ok();
+            }
+        }
+        Ok(Some(answers))
+    });
+    // The first task is still there if not even a transaction could be begun.
+    batch.extend(next);
+    let answers = match trusting {
+        Ok(Some(answers)) => Ok(answers),
+        Ok(None) => transaction(tx, |tx| {
+            Ok(Some(batch.iter().map(|task| alone(tx, task)).collect()))
+        })
+        .map(Option::unwrap_or_default),
+        Err(error) => Err(error),
+    };
+    (batch, answers)
+}
+
+/// Commits what the body did, or takes all of it back if it gives nothing.
+fn transaction(
+    tx: &mut SqliteTx<Connection>,
+    body: impl FnOnce(&mut SqliteTx<Connection>) -> Result<Option<Answers>, Error>,
+) -> Result<Option<Answers>, Error> {
+    tx.begin()?;
+    let done = body(tx);
+    if let Ok(Some(_)) = &done {
+        match tx.batch("COMMIT") {
+            Ok(()) => tx.counters().commit(),
+            Err(error) => {
+                // A failed commit leaves the transaction open; taking it back cannot fail in a
+                // worse way.
+                let _ = tx.batch("ROLLBACK");
+                return Err(error);
+            }
+        }
+    } else {
+        // A severe failure may have ended the transaction by itself.
         let _ = tx.batch("ROLLBACK");
     }
-    for answer in answers {
-        answer.send(&committed);
+    done
+}
+
+/// Answers a batch, or tells everybody in it why the commit did not happen.
+fn answer(batch: Vec<Task>, committed: Result<Answers, Error>) {
+    let (mut answers, failure) = match committed {
+        Ok(answers) => (answers.into_iter(), Error::Closed),
+        Err(error) => (Answers::new().into_iter(), error),
+    };
+    for task in batch {
+        let got = answers.next().unwrap_or_else(|| Err(failure.clone()));
+        // A caller that went away does not need its answer.
+        match task {
+            Task::Job(job) => drop(job.reply.send(got.map(|got| match got {
+                Got::Reply(reply) => reply,
+                Got::Worked(..) => unreachable!("invariant: an operation gives a reply"),
+            }))),
+            Task::Transact(task) => drop(task.reply.send(got.map(|got| match got {
+                Got::Worked(written, outcome) => (written, outcome),
+                Got::Reply(_) => unreachable!("invariant: work gives an outcome"),
+            }))),
+        }
     }
 }
 
-/// What a task wants done inside the transaction.
-enum Want<'a> {
-    Op(&'a Op),
-    Work(&'a Record, &'a Work),
-}
-
-enum Got {
-    Reply(Reply),
-    Worked(Written, Outcome),
-}
-
-fn perform(task: Task, mut run: impl FnMut(&Want<'_>) -> Result<Got, Error>) -> Answer {
+fn perform(tx: &mut SqliteTx<Connection>, task: &Task) -> Result<Got, Error> {
     match task {
-        Task::Job(Job { op, reply }) => {
-            let got = run(&Want::Op(&op)).map(|got| match got {
-                Got::Reply(reply) => reply,
-                Got::Worked(..) => unreachable!("invariant: an operation gives a reply"),
-            });
-            Answer::Job(reply, got)
-        }
+        Task::Job(job) => now(apply::apply(tx, &job.op)).map(Got::Reply),
         Task::Transact(task) => {
-            let got = run(&Want::Work(&task.records, &task.work)).map(|got| match got {
-                Got::Worked(written, outcome) => (written, outcome),
-                Got::Reply(_) => unreachable!("invariant: work gives an outcome"),
-            });
-            Answer::Transact(task.reply, got)
+            // The caller's statements do not pass the gate.
+            tx.wrote = true;
+            let worked = task.work.perform(tx, &task.records);
+            worked.map(|(written, outcome)| Got::Worked(written, outcome))
         }
     }
 }
 
 /// Does one thing under a savepoint, so that its failure is its own.
-fn alone(tx: &mut SqliteTx<Connection>, want: &Want<'_>) -> Result<Got, Error> {
+fn alone(tx: &mut SqliteTx<Connection>, task: &Task) -> Result<Got, Error> {
     tx.batch("SAVEPOINT one")?;
-    let got = match want {
-        Want::Op(op) => now(apply::apply(tx, op)).map(Got::Reply),
-        Want::Work(records, work) => {
-            work.perform(tx, records).map(|(written, outcome)| Got::Worked(written, outcome))
-        }
-    };
-    let keep = match &got {
-        Ok(Got::Reply(reply)) => !apply::takes_back(reply),
-        Ok(Got::Worked(written, _)) => *written == Written::Done,
-        Err(_) => false,
-    };
-    if !keep {
+    let got = perform(tx, task);
+    if !got.as_ref().is_ok_and(Got::stays) {
         tx.batch("ROLLBACK TO one")?;
     }
     tx.batch("RELEASE one")?;

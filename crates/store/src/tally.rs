@@ -1,0 +1,51 @@
+//! The tally: how many commits and statements a store has cost so far.
+//!
+//! Invariants: counted where the statement is sent, so that nothing can cost without being counted.
+//! Deliberately absent: times, which differ from machine to machine; these numbers do not, and a
+//! test can hold them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a store has done since it was opened, in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Transactions committed by writers.
+    pub commits: u64,
+    /// Statements sent, reading and writing, without those that begin and end transactions.
+    pub statements: u64,
+}
+
+impl Tally {
+    /// What was added since an earlier reading.
+    #[must_use]
+    pub fn since(self, before: Tally) -> Tally {
+        Tally {
+            commits: self.commits - before.commits,
+            statements: self.statements - before.statements,
+        }
+    }
+}
+
+/// The running numbers behind a tally.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    commits: AtomicU64,
+    statements: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn commit(&self) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn statement(&self) {
+        self.statements.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> Tally {
+        Tally {
+            commits: self.commits.load(Ordering::Relaxed),
+            statements: self.statements.load(Ordering::Relaxed),
+        }
+    }
+}
