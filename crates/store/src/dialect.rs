@@ -60,6 +60,9 @@ impl Dialect {
             ("end", Sqlite) => "STRICT",
             ("end", Postgres) => "",
             ("end", Mysql) => "ENGINE=InnoDB",
+            // Most runs have no parent, and need not be in an index by it. MySQL has no such indexes.
+            ("of_children", Sqlite | Postgres) => "WHERE parent <> ''",
+            ("of_children", Mysql) => "",
             ("for_update" | "skip_locked", Sqlite) => "",
             ("for_update", Postgres | Mysql) => "FOR UPDATE",
             ("skip_locked", Postgres | Mysql) => "FOR UPDATE SKIP LOCKED",

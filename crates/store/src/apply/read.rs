@@ -28,6 +28,9 @@ pub(super) async fn list_runs(tx: &mut impl Tx, op: &ListRuns) -> Result<RunPage
     Ok(RunPage { runs, next })
 }
 
+/// The index by parent holds only runs that have one, and is used only if that is said.
+pub(crate) const CHILDREN_OF: &str = "parent = :parent AND parent <> ''";
+
 /// The conditions of a filter: fixed texts with named parameters, never a caller's text.
 fn conditions(op: &ListRuns) -> (String, Vec<(&'static str, Value)>) {
     let filter = &op.filter;
@@ -42,7 +45,6 @@ fn conditions(op: &ListRuns) -> (String, Vec<(&'static str, Value)>) {
         ("workflow = :workflow", "workflow", &filter.workflow),
         ("queue = :queue", "queue", &filter.queue),
         ("app_version = :app_version", "app_version", &filter.app_version),
-        ("parent = :parent", "parent", &filter.parent),
         ("forked_from = :forked_from", "forked_from", &filter.forked_from),
     ];
     for (text, name, value) in equals {
@@ -50,6 +52,13 @@ fn conditions(op: &ListRuns) -> (String, Vec<(&'static str, Value)>) {
             texts.push(text);
             params.push((name, value.into()));
         }
+    }
+    if let Some(parent) = &filter.parent {
+        texts.push(match parent.is_empty() {
+            true => "parent = :parent",
+            false => CHILDREN_OF,
+        });
+        params.push(("parent", parent.into()));
     }
     if let Some(prefix) = &filter.id_prefix {
         // A range, so that the prefix needs no escaping and compares as bytes.

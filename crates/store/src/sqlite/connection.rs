@@ -202,3 +202,47 @@ impl ToSql for Value {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(connection: &Connection, sql: &str) -> i64 {
+        connection.query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    /// Version 1 was this schema without the index by parent.
+    #[test]
+    fn a_schema_of_version_1_is_brought_up_to_date() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("old.db");
+        let file = file.to_str().unwrap();
+        let old = open_ready(file).unwrap();
+        let age = format!("DROP INDEX run_parent; UPDATE {VERSION_TABLE} SET version = 1");
+        old.execute_batch(&age).unwrap();
+        drop(old);
+        let new = open_ready(file).unwrap();
+        assert_eq!(number(&new, &format!("SELECT MAX(version) FROM {VERSION_TABLE}")), VERSION);
+        let index = "SELECT COUNT(*) FROM sqlite_master WHERE name = 'run_parent'";
+        assert_eq!(number(&new, index), 1);
+    }
+
+    /// Not by reading every run of the workspace in the wanted order, which SQLite likes to do.
+    #[test]
+    fn children_are_found_by_their_index() {
+        let connection = open_ready(MEMORY).unwrap();
+        let plan = |name, conditions: &str, params: Params<'_>| {
+            let rendered = statement::render(Dialect::Sqlite, name, conditions, params);
+            let explain = format!("EXPLAIN QUERY PLAN {}", rendered.sql);
+            let values = rendered.bind(params);
+            connection
+                .query_row(&explain, rusqlite::params_from_iter(&values), |row| row.get(3))
+                .unwrap()
+        };
+        let of = crate::gate::params! { workspace: "w", run_id: "p", parent: "p", limit: 9i64 };
+        let cancel: String = plan("run_attached_children", "", of);
+        assert!(cancel.contains("run_parent"), "{cancel}");
+        let list: String = plan("run_list", crate::apply::CHILDREN_OF, of);
+        assert!(list.contains("run_parent"), "{list}");
+    }
+}

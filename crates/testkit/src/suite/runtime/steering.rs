@@ -11,6 +11,7 @@ use super::{Fixture, SOON, case_table, until};
 case_table! {
     a_cancel_takes_effect_before_the_next_step,
     a_cancel_takes_attached_children_along_and_leaves_detached_ones,
+    a_cancel_takes_children_from_before_a_new_beginning_along,
     a_cancel_that_comes_too_late_says_so,
     a_cancelled_run_resumes_where_it_was,
     a_fork_keeps_the_steps_before_its_own_and_leaves_its_source_alone,
@@ -89,6 +90,26 @@ async fn a_cancel_takes_attached_children_along_and_leaves_detached_ones(on: Fix
     assert_eq!(status("f-attached").await, RunStatus::Cancelled);
     assert!(!status("f-detached").await.is_terminal());
     fabric.cancel("f-detached", "").await.unwrap();
+    fabric.shutdown().await;
+}
+
+async fn renewed(cx: Cx, round: u32) -> Result<u32> {
+    if round == 0 {
+        cx.spawn(sleeper, ()).id(format!("{}-early", cx.run_id())).await?;
+        return cx.continue_as_new(round + 1).await;
+    }
+    sleeper(cx, ()).await
+}
+
+async fn a_cancel_takes_children_from_before_a_new_beginning_along(on: Fixture) {
+    let fabric = on.fabric().workflow(renewed).workflow(sleeper).start().await.unwrap();
+    let run = fabric.start(renewed, 0).id("r").await.unwrap();
+    let waits = async |id: &str| fabric.get(id).await.is_ok_and(|run| run.parked);
+    until("both wait", async || waits("r").await && waits("r-early").await).await;
+    assert_eq!(fabric.get("r").await.unwrap().generation, 1);
+    run.cancel("stop").await.unwrap();
+    let child = fabric.get("r-early").await.unwrap();
+    assert_eq!(child.status, RunStatus::Cancelled);
     fabric.shutdown().await;
 }
 

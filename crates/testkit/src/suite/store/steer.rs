@@ -16,6 +16,7 @@ super::table! {
     a_cancel_that_comes_too_late_says_so,
     a_cancel_of_nobody_says_so,
     a_cancel_takes_attached_descendants_along,
+    a_cancel_finds_children_from_before_a_new_beginning,
     a_cancel_leaves_detached_and_ended_children_alone,
     a_cancelled_run_is_resumed_where_it_stopped,
     a_run_that_ended_by_itself_or_is_active_is_not_resumed,
@@ -97,6 +98,23 @@ async fn a_cancel_takes_attached_descendants_along(store: &dyn Store) {
         assert_eq!(k.status(id).await, RunStatus::Cancelled, "{id}");
     }
     assert_eq!(k.finish(&a).await, Written::Fenced);
+}
+
+/// R78
+async fn a_cancel_finds_children_from_before_a_new_beginning(store: &dyn Store) {
+    let k = Kit::new(store);
+    let top = k.owned("top").await;
+    child(&k, &top, 0, k.start("early")).await;
+    child(&k, &top, 1, Start { detached: true, ..k.start("free") }).await;
+    let (lease, input) = (top.clone(), "2".to_owned());
+    let renewed = k.ask(ContinueAsNew { lease, input, generation: 0, now: at(4) }).await;
+    assert_eq!(renewed, Written::Done);
+    let top = Lease { epoch: top.epoch + 1, ..top };
+    child(&k, &top, 0, k.start("later")).await;
+    let stopped = ["early", "later"].map(str::to_owned).to_vec();
+    assert_eq!(k.cancel("top").await, Cancelled::Done(stopped));
+    assert_eq!(k.status("early").await, RunStatus::Cancelled);
+    assert_eq!(k.status("free").await, RunStatus::Enqueued);
 }
 
 async fn a_cancel_leaves_detached_and_ended_children_alone(store: &dyn Store) {
