@@ -47,6 +47,9 @@ impl Dialect {
             ("step_columns", _) => STEP_COLUMNS,
             ("queue_columns", _) => QUEUE_COLUMNS,
             ("never", _) => "9223372036854775807",
+            // A queue and a partition as one value; keys hold no line breaks.
+            ("place", Sqlite | Postgres) => "queue || '\n' || partition_key",
+            ("place", Mysql) => "CONCAT(queue, '\n', partition_key)",
             ("key", Sqlite) => "TEXT",
             ("key", Postgres) => "text COLLATE \"C\"",
             ("key", Mysql) => "VARBINARY(255)",

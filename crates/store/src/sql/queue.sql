@@ -9,6 +9,10 @@ SELECT {{queue_columns}} FROM queue WHERE workspace = :workspace AND name = :nam
 -- name: queue_list
 SELECT {{queue_columns}} FROM queue WHERE workspace = :workspace ORDER BY name;
 
+-- name: queue_list_limited
+SELECT {{queue_columns}} FROM queue
+WHERE workspace = :workspace AND worker_concurrency IS NOT NULL ORDER BY name;
+
 -- name: queue_insert
 INSERT INTO queue (workspace, {{queue_columns}}, updated_at)
 VALUES (:workspace, :name, :concurrency, :worker_concurrency, :rate_limit, :rate_period_us, :priorities,

@@ -54,7 +54,7 @@ WHERE workspace = :workspace AND status = :from AND run_id IN (:run_ids);
 -- name: run_wake_select
 SELECT {{run_columns}} FROM run
 WHERE workspace = :workspace AND wake_at <= :now AND app_version IN ('', :app_version)
-    AND queue NOT IN (:full_queues)
+    AND queue NOT IN (:full_queues) AND {{place}} NOT IN (:full_places)
 ORDER BY wake_at, run_id LIMIT :limit {{skip_locked}};
 
 -- name: run_next_wake
