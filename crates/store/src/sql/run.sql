@@ -138,6 +138,9 @@ SELECT {{run_columns}} FROM run
 WHERE workspace = :workspace AND run_id IN (:run_ids)
     AND status IN ('SUCCESS', 'ERROR', 'RETRIES_EXCEEDED', 'CANCELLED');
 
+-- name: run_known
+SELECT run_id FROM run WHERE workspace = :workspace AND run_id IN (:run_ids);
+
 -- By the children's own rows: the parent's records are gone once it has continued as new. That a
 -- parent is not empty is repeated because the index holds only such runs.
 -- name: run_attached_children

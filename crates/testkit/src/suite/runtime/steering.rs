@@ -19,6 +19,7 @@ case_table! {
     bulk_calls_touch_what_matches,
     listing_pages_through_everything_once,
     retention_removes_only_what_ended,
+    a_join_of_a_child_that_retention_removed_is_an_error,
     a_shutdown_lets_steps_end_and_gives_the_rest_back,
     a_run_of_another_version_waits_and_is_explained,
 }
@@ -252,6 +253,26 @@ async fn retention_removes_only_what_ended(on: Fixture) {
     assert_eq!(fabric.get("q").await.unwrap_err().code(), "SF-0109");
     assert!(fabric.get("s").await.is_ok());
     fabric.cancel("s", "").await.unwrap();
+    fabric.shutdown().await;
+}
+
+async fn joins_late(cx: Cx, _: ()) -> Result<u32> {
+    let child = cx.spawn(quick, 7).id(format!("{}-child", cx.run_id())).await?;
+    cx.wait_signal::<()>("go").await?;
+    child.result().await
+}
+
+async fn a_join_of_a_child_that_retention_removed_is_an_error(on: Fixture) {
+    let fabric = on.fabric().workflow(joins_late).workflow(quick).start().await.unwrap();
+    let run = fabric.start(joins_late, ()).id("j").await.unwrap();
+    let ended = async || fabric.get("j-child").await.is_ok_and(|run| run.status.is_terminal());
+    until("the child is over", ended).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert_eq!(fabric.purge(Duration::ZERO).await.unwrap(), 1);
+    run.signal("go", ()).await.unwrap();
+    let error = run.result_within(SOON).await.unwrap_err();
+    assert_eq!(error.code(), "SF-0109");
+    assert!(error.message().contains("j-child"), "{error}");
     fabric.shutdown().await;
 }
 

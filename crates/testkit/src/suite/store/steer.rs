@@ -3,8 +3,8 @@
 use steadfast_core::RunStatus;
 use steadfast_store::Store;
 use steadfast_store::op::{
-    Cancelled, ContinueAsNew, Dequeue, Lease, Purge, Purged, Resume, Resumed, RunFilter, Start,
-    With, Written,
+    Cancelled, ContinueAsNew, Dequeue, Lease, Load, Purge, Purged, Resume, Resumed, RunFilter,
+    Start, With, Written,
 };
 
 use super::kit::{Kit, at, done, entry, ids, plain, secs, with};
@@ -23,6 +23,7 @@ super::table! {
     a_purge_removes_what_ended_before_and_nothing_else,
     a_purge_removes_all_that_belonged_to_a_run,
     a_purge_goes_in_batches,
+    a_load_names_children_that_are_gone,
     moves_that_no_run_makes_are_refused,
 }
 
@@ -230,6 +231,30 @@ async fn a_purge_goes_in_batches(store: &dyn Store) {
         gone.push(k.ask(batch.clone()).await.0);
     }
     assert_eq!(gone, [2, 2, 1, 0]);
+}
+
+async fn a_load_names_children_that_are_gone(store: &dyn Store) {
+    let k = Kit::new(store);
+    for id in ["over", "gone"] {
+        let lease = k.owned(id).await;
+        k.finish(&lease).await;
+    }
+    k.started(k.start("waiting")).await;
+    k.owned("parent").await;
+    let asked = ["over", "gone", "waiting", "never", "gone"].map(str::to_owned).to_vec();
+    let load = Load {
+        workspace: k.ws.clone(),
+        run_id: "parent".to_owned(),
+        steps: false,
+        children: asked,
+    };
+    let loaded = k.ask(load.clone()).await;
+    assert_eq!((ids(&loaded.over), loaded.missing), (vec!["gone", "over"], vec!["never".into()]));
+    let purge = Purge { workspace: k.ws.clone(), before: at(1000), limit: 1 };
+    assert_eq!(k.ask(purge).await, Purged(1));
+    let loaded = k.ask(load).await;
+    assert_eq!(ids(&loaded.over), ["over"]);
+    assert_eq!(loaded.missing, ["gone", "never"]);
 }
 
 /// R74: every move that the store offers, from every status that does not allow it.
