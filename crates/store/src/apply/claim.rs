@@ -12,18 +12,12 @@ use steadfast_core::{
 use super::{queue, rows, steer};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
-use crate::op::{
-    Beaten, Claimed, DEFAULT_QUEUE, Dequeue, Heartbeat, QueueRow, RunRow, TakeOver, TakenOver, Wake,
-};
+use crate::op::{Beaten, Claimed, Dequeue, Heartbeat, QueueRow, RunRow, TakeOver, TakenOver, Wake};
 
 pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, Error> {
     let ws = op.workspace.as_str();
-    let queue = match queue::counted(tx, ws, &op.queue).await? {
-        Some(queue) => queue,
-        None if op.queue == DEFAULT_QUEUE => {
-            QueueRow { name: op.queue.clone(), ..QueueRow::default() }
-        }
-        None => return Ok(Claimed::default()),
+    let Some(queue) = queue::counted_or_default(tx, ws, &op.queue).await? else {
+        return Ok(Claimed::default());
     };
     let mut claimed = Claimed::default();
     if queue.paused {

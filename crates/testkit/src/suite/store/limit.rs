@@ -28,6 +28,7 @@ super::table! {
     a_slot_counts_against_the_rate,
     a_slot_can_be_taken_again_at_the_same_moment,
     a_slot_of_an_unknown_queue_is_refused,
+    the_default_queue_gives_slots_without_having_been_made,
     a_slot_needs_a_good_lease,
     a_paused_queue_gives_no_slots,
     only_the_holder_gives_a_slot_back,
@@ -231,6 +232,17 @@ async fn a_slot_of_an_unknown_queue_is_refused(store: &dyn Store) {
     let k = Kit::new(store);
     let a = k.owned("a").await;
     assert_eq!(k.ask(take(&a, 1, 1)).await, SlotTaken::NoQueue);
+}
+
+async fn the_default_queue_gives_slots_without_having_been_made(store: &dyn Store) {
+    let k = Kit::new(store);
+    let (a, b) = (k.owned("a").await, k.owned("b").await);
+    for lease in [&a, &b] {
+        let queue = "default".to_owned();
+        let slot = TakeSlot { queue, partition: "x".to_owned(), ..take(lease, 1, 1) };
+        assert_eq!(k.ask(slot).await, SlotTaken::Done);
+    }
+    assert_eq!(k.ask(FreeSlot { lease: a, step: 1 }).await, Freed(true));
 }
 
 /// X14
