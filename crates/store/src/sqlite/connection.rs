@@ -27,12 +27,24 @@ pub(super) fn open_ready(place: &str) -> Result<Connection, Error> {
             MEMORY => Connection::open_in_memory().map_err(sorted),
             file => open_file(Path::new(file)),
         };
-        match opened.and_then(prepare).and_then(migrate) {
+        let named = |error| in_file(error, place);
+        match opened.and_then(|c| prepare(c).and_then(migrate).map_err(named)) {
             Err(Error::Transient(_)) if Instant::now() < give_up => {
                 std::thread::sleep(Duration::from_millis(20));
             }
             done => return done,
         }
+    }
+}
+
+/// Says which file it was: a file that is no database shows that only when it is first read.
+fn in_file(error: Error, place: &str) -> Error {
+    match error {
+        Error::Refused(why) => Error::Refused(format!("cannot use the SQLite file {place}: {why}")),
+        Error::Transient(why) => {
+            Error::Transient(format!("cannot use the SQLite file {place} yet: {why}"))
+        }
+        other => other,
     }
 }
 
@@ -209,6 +221,16 @@ mod tests {
 
     fn number(connection: &Connection, sql: &str) -> i64 {
         connection.query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_is_no_database_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("notes.txt");
+        std::fs::write(&file, "not a database, ".repeat(200)).unwrap();
+        let refused = open_ready(file.to_str().unwrap()).unwrap_err();
+        assert!(matches!(&refused, Error::Refused(why) if why.contains("notes.txt")), "{refused}");
+        assert_eq!(std::fs::metadata(&file).unwrap().len(), 3200, "it is left alone");
     }
 
     /// Version 1 was this schema without the index by parent.
