@@ -236,7 +236,7 @@ pub struct Claimed {
     pub runs: Vec<RunRow>,
     /// Runs that were parked as RETRIES_EXCEEDED instead.
     pub exhausted: Vec<String>,
-    /// When more becomes ready, as far as is known; `NEVER` if nothing waits.
+    /// When more becomes ready, as far as is known; `None` if nothing is known to.
     pub next_at: Option<Timestamp>,
 }
 
