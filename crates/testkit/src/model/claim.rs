@@ -217,7 +217,8 @@ impl Model {
             let slots: Vec<_> = self
                 .slots
                 .range(all_of(&op.workspace, run_id))
-                .filter(|(_, slot)| slot.worker == op.worker && slot.until > op.now)
+                .filter(|(_, slot)| slot.worker == op.worker && slot.epoch == *epoch)
+                .filter(|(_, slot)| slot.until > op.now)
                 .map(|(at, _)| at.clone())
                 .collect();
             for at in &slots {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use steadfast_core::Timestamp;
 use steadfast_store::Store;
 use steadfast_store::op::{
-    Dequeue, FreeSlot, Freed, Holder, InspectQueue, Lease, QueueReport, QueueRow, SlotTaken,
+    Dequeue, FreeSlot, Freed, Holder, InspectQueue, Lease, QueueReport, QueueRow, SlotTaken, Start,
     TakeSlot,
 };
 
@@ -23,6 +23,7 @@ super::table! {
     slots_and_runs_share_one_limit,
     a_slot_runs_out_with_its_lease,
     a_heartbeat_keeps_slots,
+    a_heartbeat_does_not_keep_a_slot_of_an_earlier_claim,
     a_slot_of_an_earlier_owner_is_taken_over_not_counted_twice,
     a_slot_taken_twice_by_its_holder_is_one_slot,
     a_slot_counts_against_the_rate,
@@ -182,6 +183,19 @@ async fn a_heartbeat_keeps_slots(store: &dyn Store) {
     k.ask(take(&a, 1, 1)).await;
     k.ask(super::lease::beat(&k, "w1", &[("a", 1)], 30)).await;
     assert_eq!(k.ask(take(&b, 1, 61)).await, SlotTaken::Full { until: Some(at(90)) });
+}
+
+async fn a_heartbeat_does_not_keep_a_slot_of_an_earlier_claim(store: &dyn Store) {
+    let k = Kit::new(store);
+    queue(&k, |q| q.concurrency = Some(1)).await;
+    let first = k.owned("a").await;
+    let long = TakeSlot { lease_until: at(200), ..take(&first, 1, 1) };
+    assert_eq!(k.ask(long).await, SlotTaken::Done);
+    // The same worker, after its lease ran out.
+    assert_eq!(k.recovered("w1", 100).await.epoch, 2);
+    k.ask(super::lease::beat(&k, "w1", &[("a", 2)], 190)).await;
+    let b = k.owned_by(Start { now: at(190), ..k.start("b") }, "w2").await;
+    assert_eq!(k.ask(take(&b, 1, 210)).await, SlotTaken::Done);
 }
 
 async fn a_slot_of_an_earlier_owner_is_taken_over_not_counted_twice(store: &dyn Store) {
