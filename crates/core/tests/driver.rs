@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::executor::block_on;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use steadfast_core::driver::{Ask, Driver, Outcome, Record, Request, RunMeta, Turn};
 use steadfast_core::workflow::{AppState, Workflow};
 use steadfast_core::{Cx, Error, Result, Timestamp};
@@ -232,6 +232,27 @@ fn a_race_has_the_same_winner_on_replay_and_its_loser_is_withdrawn() {
     assert!(host.records.iter().all(|r| r.name != "counted"), "the loser left no record");
 }
 
+async fn biased(cx: Cx, (): ()) -> Result<String> {
+    let mut left = std::future::IntoFuture::into_future(cx.step(counted, 1)).fuse();
+    let mut right = std::future::IntoFuture::into_future(cx.step(counted, 2)).fuse();
+    let mut order = Vec::new();
+    for _ in 0..2 {
+        let winner = futures::select_biased! { _ = left => "left", _ = right => "right" };
+        cx.compute(winner, || ())?;
+        order.push(winner);
+    }
+    Ok(order.join(" "))
+}
+
+#[test]
+fn a_biased_select_has_the_same_winner_on_replay() {
+    let mut host = Host { choose: |waiting| waiting.len() - 1, ..Host::new() };
+    assert_eq!(host.run(biased, "null"), Some(Ok("\"right left\"".into())));
+    // Both outcomes are there now, and the first branch is looked at first.
+    host.choose = |_| 0;
+    assert_eq!(host.run(biased, "null"), Some(Ok("\"right left\"".into())));
+}
+
 async fn waits_for_a_channel(_: Cx, (): ()) -> Result<()> {
     let (_keep, never) = futures::channel::oneshot::channel::<()>();
     never.await.map_err(Error::from_any)
@@ -259,6 +280,43 @@ async fn nested(cx: Cx, (): ()) -> Result<String> {
 #[test]
 fn a_call_whose_record_would_be_lost_is_refused() {
     assert_eq!(Host::new().run(nested, "null"), Some(Ok("\"SF-0206 SF-0206\"".into())));
+}
+
+/// Does something with the context inside a step's body.
+async fn inside(cx: Cx, act: impl Fn(&Cx) + Clone + Send + Sync + 'static) -> Result<u32> {
+    let outer = cx.clone();
+    let body = move || {
+        let (cx, act) = (outer.clone(), act.clone());
+        async move {
+            act(&cx);
+            Ok::<_, Error>(1u32)
+        }
+    };
+    cx.step("outer", body).await
+}
+
+async fn draws_inside(cx: Cx, (): ()) -> Result<u32> {
+    inside(cx, |cx| _ = cx.random()).await
+}
+
+async fn makes_an_id_inside(cx: Cx, (): ()) -> Result<u32> {
+    inside(cx, |cx| _ = cx.uuid()).await
+}
+
+async fn begins_anew_inside(cx: Cx, (): ()) -> Result<u32> {
+    inside(cx, |cx| drop(cx.continue_as_new::<u32, u32>(2).now_or_never())).await
+}
+
+#[test]
+fn what_takes_no_record_is_refused_where_replay_would_not_do_it() {
+    let codes = [
+        Host::new().run(draws_inside, "null"),
+        Host::new().run(makes_an_id_inside, "null"),
+        Host::new().run(begins_anew_inside, "null"),
+    ];
+    for outcome in codes {
+        assert_eq!(outcome.unwrap().unwrap_err().code(), "SF-0206");
+    }
 }
 
 async fn deterministic(cx: Cx, (): ()) -> Result<(u64, String, Timestamp)> {

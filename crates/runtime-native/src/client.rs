@@ -220,23 +220,21 @@ impl Client {
     /// store is asked, sooner when it hints at a change.
     pub async fn wait(&self, run_id: &str) -> Result<RunEnd> {
         const MOST: Duration = Duration::from_secs(1);
-        let mut told = self.hub.watch(run_id);
+        let mut watch = self.hub.watch(run_id);
         // Watched first: a run that is live here after that will have its end pushed.
         let mut look = !self.hub.live().contains_key(run_id);
         let mut pause = if look { Duration::from_millis(20) } else { MOST };
         loop {
             if look && let Some(end) = RunEnd::of(&self.get(run_id).await?) {
-                drop(told);
-                self.hub.unwatch(run_id);
                 return Ok(end);
             }
             look = true;
             let hint = select(self.hub.store.changed(), self.hub.env.sleep(pause)).map(|_| ());
-            match select(told, Box::pin(hint)).await {
+            match select(&mut watch.told, Box::pin(hint)).await {
                 Either::Left((Ok(end), _)) => return Ok(end),
                 // The worker of this process gave the run up without ending it.
-                Either::Left((Err(_), _)) => told = self.hub.watch(run_id),
-                Either::Right((_, still)) => told = still,
+                Either::Left((Err(_), _)) => watch.again(),
+                Either::Right(_) => {}
             }
             pause = (pause * 2).min(MOST);
         }

@@ -78,6 +78,8 @@ pub(crate) struct Execution {
     inbox: i64,
     /// Children known to be over.
     over: BTreeMap<String, op::RunRow>,
+    /// Children known to be gone.
+    missing: Vec<String>,
     /// Whether something may have arrived that was not read yet.
     look: bool,
     /// Whether the worker shuts down: nothing new leaves the process.
@@ -90,8 +92,7 @@ impl Execution {
         let Launch { hub, registry, config, run, lease_until, notices } = launch;
         // A first claim has nothing to load, unless a fork copied steps or a signal came early.
         let fresh = run.epoch == 1 && run.forked_from.is_empty() && run.inbox == 0;
-        let mut loaded =
-            op::Loaded { steps: Vec::new(), signals: Vec::new(), inbox: 0, over: Vec::new() };
+        let mut loaded = op::Loaded::default();
         if !fresh {
             let load = op::Load {
                 workspace: hub.workspace.clone(),
@@ -124,6 +125,7 @@ impl Execution {
             signals: loaded.signals,
             inbox: loaded.inbox,
             over: BTreeMap::new(),
+            missing: Vec::new(),
             look: false,
             draining: false,
             run,
@@ -281,9 +283,11 @@ impl Execution {
                         .map(|s| (Ok(format!("[{}]", s.payload)), Some(With::Consume(s.seq))));
                     taken.or_else(|| (*until <= now).then(|| (Ok("null".to_owned()), None)))
                 }
-                Wait::Child { run_id, .. } => {
-                    self.over.get(run_id).map(|run| (child_outcome(run), None))
-                }
+                Wait::Child { run_id, .. } => match self.over.get(run_id) {
+                    Some(run) => Some((child_outcome(run), None)),
+                    None if self.missing.contains(run_id) => Some((Err(gone(run_id)), None)),
+                    None => None,
+                },
             };
             outcome.map(|(outcome, with)| (*id, outcome, with))
         });
@@ -399,6 +403,7 @@ impl Execution {
         self.signals.retain(|signal| !consumed.contains(&signal.seq));
         self.inbox = loaded.inbox;
         self.over = loaded.over.into_iter().map(|run| (run.run_id.clone(), run)).collect();
+        self.missing = loaded.missing;
         let next = self.hub.now().after(self.config.lease);
         for wait in self.waits.values_mut() {
             if let Wait::Child { look_at, .. } = wait
@@ -457,6 +462,12 @@ fn driver(
 fn child_outcome(run: &op::RunRow) -> Outcome {
     let end = crate::client::RunEnd::of(run).expect("invariant: the child is over");
     end.outcome
+}
+
+/// A child that is not there any more: its end will not be announced.
+fn gone(run_id: &str) -> Error {
+    let text = format!("child run \"{run_id}\" is gone; retention removed it before it was joined");
+    Error::new(ErrorClass::NotFound, "SF-0109", text)
 }
 
 fn consumed(entry: &Entry) -> Option<i64> {

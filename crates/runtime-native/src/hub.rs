@@ -100,17 +100,18 @@ impl Hub {
     }
 
     /// Waits for a run's end, if this process brings it about.
-    pub(crate) fn watch(&self, run_id: &str) -> oneshot::Receiver<RunEnd> {
+    pub(crate) fn watch<'a>(&'a self, run_id: &'a str) -> Watch<'a> {
+        Watch { hub: self, run_id, told: self.tell(run_id) }
+    }
+
+    fn tell(&self, run_id: &str) -> oneshot::Receiver<RunEnd> {
         let (tell, told) = oneshot::channel();
-        let mut watchers = self.watchers();
-        let of_run = watchers.entry(run_id.to_owned()).or_default();
-        of_run.retain(|watcher| !watcher.is_canceled());
-        of_run.push(tell);
+        self.watchers().entry(run_id.to_owned()).or_default().push(tell);
         told
     }
 
     /// Forgets watchers that went away, so that a map entry does not outlive its waiters.
-    pub(crate) fn unwatch(&self, run_id: &str) {
+    fn unwatch(&self, run_id: &str) {
         let mut watchers = self.watchers();
         if let Some(of_run) = watchers.get_mut(run_id) {
             of_run.retain(|watcher| !watcher.is_canceled());
@@ -139,6 +140,29 @@ impl Hub {
     }
 }
 
+/// Somebody who waits for a run's end. A waiter may be dropped at any moment, by its caller's time
+/// limit for one, and leaves nothing behind.
+pub(crate) struct Watch<'a> {
+    hub: &'a Hub,
+    run_id: &'a str,
+    /// Resolves with the end; with an error if this process gave the run up without ending it.
+    pub(crate) told: oneshot::Receiver<RunEnd>,
+}
+
+impl Watch<'_> {
+    /// Waits anew, after the run was given up here.
+    pub(crate) fn again(&mut self) {
+        self.told = self.hub.tell(self.run_id);
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.told.close();
+        self.hub.unwatch(self.run_id);
+    }
+}
+
 impl Live {
     pub(crate) fn extend(&self, until: Timestamp) {
         self.lease_until.store(until.as_micros(), Ordering::Release);
@@ -159,5 +183,56 @@ impl RunEnd {
             }
         };
         Some(Self { status: run.status, outcome })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use steadfast_store::{Error, Op, Reply, Store};
+
+    use super::*;
+    use crate::client::Client;
+
+    /// A world in which nothing ever happens.
+    struct Still;
+
+    impl Env for Still {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_micros(0)
+        }
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+        fn spawn(&self, _: &'static str, _: BoxFuture<'static, ()>) {}
+        fn random(&self) -> u64 {
+            0
+        }
+    }
+
+    impl Store for Still {
+        fn call(&self, _: Op) -> BoxFuture<'_, Result<Reply, Error>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[test]
+    fn a_waiter_that_gives_up_leaves_nothing_behind() {
+        let client = Client::new(Arc::new(Still), Arc::new(Still), "w").unwrap();
+        let (one, two) = (client.wait("r"), client.wait("r"));
+        futures::pin_mut!(one);
+        assert!(one.as_mut().now_or_never().is_none());
+        {
+            futures::pin_mut!(two);
+            assert!(two.as_mut().now_or_never().is_none());
+            assert_eq!(client.hub.watchers()["r"].len(), 2);
+        }
+        assert_eq!(client.hub.watchers()["r"].len(), 1, "the other still waits");
+        let end = RunEnd { status: RunStatus::Success, outcome: Ok("1".to_owned()) };
+        client.hub.ended("r", &end);
+        assert!(client.hub.watchers().is_empty());
+        drop(client.wait("r").now_or_never());
+        assert!(client.hub.watchers().is_empty());
     }
 }

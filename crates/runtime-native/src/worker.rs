@@ -4,6 +4,8 @@
 //! Invariants: each loop is its own task, so one failing queue does not stop the others; a worker
 //! takes no more runs than it may have in memory; after `shutdown` no loop of it is left.
 
+mod claim;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,17 +13,16 @@ use std::time::Duration;
 
 use futures::channel::mpsc;
 use futures::future::{BoxFuture, select};
+use futures::lock::Mutex as AsyncMutex;
 use steadfast_core::env::{Env, new_id};
 use steadfast_core::{Result, Timestamp, key, limits};
-use steadfast_store::op::{self, Claimed};
-use steadfast_store::{OpenStore, StoreExt};
+use steadfast_store::{OpenStore, StoreExt, op};
 
 use crate::bell::Bell;
 use crate::client::{Client, StartSpec};
 use crate::config::Config;
 use crate::execute::{Execution, Launch};
 use crate::hub::{Hub, Live, Notice};
-use crate::pace::Pace;
 use crate::registry::Registry;
 
 /// A running worker. Cheap to clone; the loops stop at `shutdown`.
@@ -40,8 +41,11 @@ struct Core {
     /// Set by a loop that found no room, so that the next freed place rings the bell.
     hungry: AtomicBool,
     loops: AtomicUsize,
-    /// The queues as they were last listed.
-    listed: Mutex<Vec<op::QueueRow>>,
+    /// The queues that limit each worker, as they were last listed.
+    limited: Mutex<BTreeSet<String>>,
+    /// Held from the count of what this worker has until what it claimed on that count is counted
+    /// too: otherwise a recovery and a dequeue could both take the last place.
+    claiming: AsyncMutex<()>,
 }
 
 impl Worker {
@@ -67,7 +71,8 @@ impl Worker {
             stop: Bell::default(),
             hungry: AtomicBool::new(false),
             loops: AtomicUsize::new(0),
-            listed: Mutex::default(),
+            limited: Mutex::default(),
+            claiming: AsyncMutex::default(),
             config: Arc::new(config),
         });
         core.beat().await?;
@@ -248,128 +253,6 @@ impl Core {
         };
         self.hub.store.ask(take_over).await?;
         Ok(())
-    }
-
-    /// Claims runs whose lease ran out or whose wait is over.
-    async fn wake_ups(self: Arc<Self>) {
-        let mut pace = Pace::new(self.config.poll);
-        while !self.is_stopping() {
-            let heard = self.hub.ready.rings();
-            let claimed = match self.room() {
-                0 => Ok(Claimed::default()),
-                limit => self.wake(limit).await,
-            };
-            self.after_claim(claimed, heard, &mut pace).await;
-        }
-    }
-
-    async fn wake(&self, limit: usize) -> Result<Claimed> {
-        let limited = self.listed.lock().expect("invariant: not poisoned").clone();
-        let rooms = limited.iter().filter_map(|queue| {
-            let limit = queue.worker_concurrency.filter(|_| !queue.partitioned)?;
-            Some((queue.name.clone(), limit - self.count(&queue.name, None)))
-        });
-        let wake = op::Wake {
-            workspace: self.hub.workspace.clone(),
-            worker: self.id.clone(),
-            app_version: self.config.app_version.clone(),
-            limit,
-            rooms: rooms.collect(),
-            lease_until: self.lease_until(),
-            now: self.hub.now(),
-        };
-        Ok(self.hub.store.ask(wake).await?)
-    }
-
-    /// Runs of a queue (and partition) that this worker has.
-    fn count(&self, queue: &str, partition: Option<&str>) -> i64 {
-        let of_queue = |live: &&Live| {
-            live.queue == queue && partition.is_none_or(|partition| live.partition == partition)
-        };
-        i64::try_from(self.hub.live().values().filter(of_queue).count()).unwrap_or(i64::MAX)
-    }
-
-    /// Keeps one loop for every queue there is.
-    async fn queues(self: Arc<Self>) {
-        let mut known = BTreeSet::new();
-        while !self.is_stopping() {
-            let heard = self.hub.ready.rings();
-            let workspace = self.hub.workspace.clone();
-            let listed = self.hub.store.ask(op::ListQueues { workspace }).await;
-            let listed = listed.map(|queues| queues.0).unwrap_or_default();
-            let names: Vec<String> = listed.iter().map(|queue| queue.name.clone()).collect();
-            *self.listed.lock().expect("invariant: not poisoned") = listed;
-            for name in names.into_iter().chain([op::DEFAULT_QUEUE.to_owned()]) {
-                if known.insert(name.clone()) {
-                    self.spawn_loop(move |core| Box::pin(async move { core.queue(name).await }));
-                }
-            }
-            // Not at every ring: a new queue may wait for a moment.
-            self.hub.env.sleep(self.config.poll.0).await;
-            self.idle(heard, self.config.poll.1).await;
-        }
-    }
-
-    /// Claims runs of one queue.
-    async fn queue(self: Arc<Self>, name: String) {
-        let mut pace = Pace::new(self.config.poll);
-        let mut after_partition = String::new();
-        while !self.is_stopping() {
-            let heard = self.hub.ready.rings();
-            let claimed = match self.room() {
-                0 => Ok(Claimed::default()),
-                limit => self.dequeue(&name, limit, &after_partition).await,
-            };
-            if let Some(last) = claimed.as_ref().ok().and_then(|claimed| claimed.runs.last()) {
-                after_partition.clone_from(&last.partition);
-            }
-            self.after_claim(claimed, heard, &mut pace).await;
-        }
-    }
-
-    async fn dequeue(&self, name: &str, limit: usize, after_partition: &str) -> Result<Claimed> {
-        let mut has: std::collections::BTreeMap<String, i64> = std::collections::BTreeMap::new();
-        for live in self.hub.live().values().filter(|live| live.queue == name) {
-            *has.entry(live.partition.clone()).or_default() += 1;
-        }
-        let dequeue = op::Dequeue {
-            workspace: self.hub.workspace.clone(),
-            queue: name.to_owned(),
-            worker: self.id.clone(),
-            app_version: self.config.app_version.clone(),
-            limit,
-            worker_has: has.into_iter().collect(),
-            after_partition: after_partition.to_owned(),
-            lease_until: self.lease_until(),
-            now: self.hub.now(),
-        };
-        Ok(self.hub.store.ask(dequeue).await?)
-    }
-
-    /// Launches what was claimed, and waits before the next claim unless there was plenty.
-    async fn after_claim(self: &Arc<Self>, claimed: Result<Claimed>, heard: u64, pace: &mut Pace) {
-        let claimed = match claimed {
-            Ok(claimed) => claimed,
-            Err(error) => {
-                tracing::error!(%error, "a claim failed");
-                pace.back_off();
-                return self.idle(u64::MAX, pace.wait()).await;
-            }
-        };
-        pace.ease();
-        for run_id in &claimed.exhausted {
-            tracing::warn!(run_id, "a run lost its worker too often and was parked");
-        }
-        let got = claimed.runs.len();
-        for run in claimed.runs {
-            self.launch(run);
-        }
-        if got > 0 {
-            return;
-        }
-        let now = self.hub.now();
-        let wait = claimed.next_at.map_or(pace.wait(), |at| now.until(at).min(pace.wait()));
-        self.idle(heard, wait.max(Duration::from_millis(1))).await;
     }
 
     /// Executes a claimed run as a task of its own.

@@ -15,6 +15,8 @@ mod steer;
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use own::{Due, due};
+#[cfg(all(test, feature = "sqlite"))]
+pub(crate) use read::CHILDREN_OF;
 pub(crate) use start::start;
 
 use crate::error::Error;

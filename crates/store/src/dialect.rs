@@ -47,6 +47,9 @@ impl Dialect {
             ("step_columns", _) => STEP_COLUMNS,
             ("queue_columns", _) => QUEUE_COLUMNS,
             ("never", _) => "9223372036854775807",
+            // A queue and a partition as one value; keys hold no line breaks.
+            ("place", Sqlite | Postgres) => "queue || '\n' || partition_key",
+            ("place", Mysql) => "CONCAT(queue, '\n', partition_key)",
             ("key", Sqlite) => "TEXT",
             ("key", Postgres) => "text COLLATE \"C\"",
             ("key", Mysql) => "VARBINARY(255)",
@@ -60,6 +63,9 @@ impl Dialect {
             ("end", Sqlite) => "STRICT",
             ("end", Postgres) => "",
             ("end", Mysql) => "ENGINE=InnoDB",
+            // Most runs have no parent, and need not be in an index by it. MySQL has no such indexes.
+            ("of_children", Sqlite | Postgres) => "WHERE parent <> ''",
+            ("of_children", Mysql) => "",
             ("for_update" | "skip_locked", Sqlite) => "",
             ("for_update", Postgres | Mysql) => "FOR UPDATE",
             ("skip_locked", Postgres | Mysql) => "FOR UPDATE SKIP LOCKED",

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::statement;
 
 /// The version this program writes.
-pub(crate) const VERSION: i64 = 1;
+pub(crate) const VERSION: i64 = 2;
 /// The table that holds the version; created first, so that it can be asked.
 pub(crate) const VERSION_TABLE: &str = "steadfast_schema";
 /// The key of the lock that keeps two processes from migrating at once.
@@ -37,15 +37,26 @@ pub(crate) fn statements(dialect: Dialect, from: i64) -> Result<Vec<Ddl>, Error>
     }
     let mut ddl = Vec::new();
     if from < 1 {
+        // Nothing is there, so everything is made as it is today.
         for name in statement::schema() {
-            let sql = statement::fill(dialect, statement::raw(name));
-            ddl.push(Ddl { creates: name.trim_start_matches("create_").to_owned(), sql });
+            ddl.push(create(dialect, name));
             if name == "create_run_transition" {
                 ddl.extend(arrows(dialect));
             }
         }
+        return Ok(ddl);
     }
+    let added = ADDED.iter().filter(|(since, _)| from < *since);
+    ddl.extend(added.map(|(_, name)| create(dialect, name)));
     Ok(ddl)
+}
+
+/// What a version brought that the one before it did not have.
+const ADDED: &[(i64, &str)] = &[(2, "create_run_parent")];
+
+fn create(dialect: Dialect, name: &str) -> Ddl {
+    let sql = statement::fill(dialect, statement::raw(name));
+    Ddl { creates: name.trim_start_matches("create_").to_owned(), sql }
 }
 
 /// The lifecycle's arrows, as rows that the foreign key `run_lifecycle` refers to.
@@ -73,7 +84,19 @@ mod tests {
     #[test]
     fn a_newer_schema_is_refused_with_both_versions() {
         let refused = statements(Dialect::Sqlite, VERSION + 1).unwrap_err();
-        assert!(matches!(&refused, Error::Incompatible(text) if text.contains("version 2")));
+        let newer = format!("version {}", VERSION + 1);
+        assert!(matches!(&refused, Error::Incompatible(text) if text.contains(&newer)));
         assert_eq!(statements(Dialect::Sqlite, VERSION).unwrap(), []);
+    }
+
+    #[test]
+    fn an_older_schema_gets_what_it_lacks_and_a_new_one_everything() {
+        for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql] {
+            let creates = |from| -> Vec<String> {
+                statements(dialect, from).unwrap().into_iter().map(|ddl| ddl.creates).collect()
+            };
+            assert_eq!(creates(1), ["run_parent"]);
+            assert!(ADDED.iter().all(|(_, name)| creates(0).iter().any(|c| name.ends_with(c))));
+        }
     }
 }

@@ -3,6 +3,8 @@
 //! Invariants: every claim raises the epoch; rows another worker has locked are skipped, not waited
 //! for; attempts count dequeues and recoveries, not wake-ups.
 
+use std::collections::BTreeMap;
+
 use steadfast_core::{
     Error as Failure, ErrorClass, RunEvent, RunStatus, Timestamp, Transition, limits,
 };
@@ -10,18 +12,12 @@ use steadfast_core::{
 use super::{queue, rows, steer};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
-use crate::op::{
-    Beaten, Claimed, DEFAULT_QUEUE, Dequeue, Heartbeat, QueueRow, RunRow, TakeOver, TakenOver, Wake,
-};
+use crate::op::{Beaten, Claimed, Dequeue, Heartbeat, QueueRow, RunRow, TakeOver, TakenOver, Wake};
 
 pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, Error> {
     let ws = op.workspace.as_str();
-    let queue = match queue::counted(tx, ws, &op.queue).await? {
-        Some(queue) => queue,
-        None if op.queue == DEFAULT_QUEUE => {
-            QueueRow { name: op.queue.clone(), ..QueueRow::default() }
-        }
-        None => return Ok(Claimed::default()),
+    let Some(queue) = queue::counted_or_default(tx, ws, &op.queue).await? else {
+        return Ok(Claimed::default());
     };
     let mut claimed = Claimed::default();
     if queue.paused {
@@ -91,7 +87,9 @@ fn worker_room(op: &Dequeue, queue: &QueueRow, partition: &str) -> i64 {
     let Some(limit) = queue.worker_concurrency else {
         return i64::MAX;
     };
-    let has = op.worker_has.iter().find(|(key, _)| key == partition).map_or(0, |(_, n)| *n);
+    // Runs from a time when the queue had partitions count too.
+    let counts = |key: &str| !queue.partitioned || key == partition;
+    let has: i64 = op.worker_has.iter().filter(|(key, _)| counts(key)).map(|(_, n)| n).sum();
     limit - has
 }
 
@@ -157,12 +155,66 @@ fn arrow(from: RunStatus, event: RunEvent) -> Result<Transition<RunStatus>, Erro
     from.on(event).map_err(|refused| Error::Incompatible(refused.to_string()))
 }
 
+/// What a worker has of the queues that limit it, whatever way a run comes to it.
+struct Rooms {
+    limited: Vec<QueueRow>,
+    has: BTreeMap<(String, String), i64>,
+}
+
+impl Rooms {
+    /// By the limits of now: a worker's own idea of them may be old.
+    async fn of(tx: &mut impl Tx, op: &Wake) -> Result<Self, Error> {
+        let rows = tx.query("queue_list_limited", params! { workspace: &op.workspace }).await?;
+        let limited = rows.into_iter().map(rows::queue).collect::<Result<_, _>>()?;
+        let mut rooms = Self { limited, has: BTreeMap::new() };
+        for (queue, partition, runs) in &op.worker_has {
+            if let Some((place, _)) = rooms.place(queue, partition) {
+                *rooms.has.entry(place).or_default() += runs;
+            }
+        }
+        Ok(rooms)
+    }
+
+    /// Where a run is counted, and the limit there.
+    fn place(&self, queue: &str, partition: &str) -> Option<((String, String), i64)> {
+        let queue = self.limited.iter().find(|limited| limited.name == queue)?;
+        let partition = if queue.partitioned { partition } else { "" };
+        Some(((queue.name.clone(), partition.to_owned()), queue.worker_concurrency?))
+    }
+
+    /// Whole queues, and partitions as `{{place}}` has them, that are not worth selecting from.
+    fn full(&self) -> (Vec<String>, Vec<String>) {
+        let has = |queue: &str| self.has.get(&(queue.to_owned(), String::new())).copied();
+        let full_queue = |queue: &&QueueRow| {
+            let has = has(&queue.name).filter(|_| !queue.partitioned).unwrap_or(0);
+            queue.worker_concurrency.is_some_and(|limit| has >= limit)
+        };
+        let queues = self.limited.iter().filter(full_queue).map(|queue| queue.name.clone());
+        let full_place = |((queue, partition), has): (&(String, String), &i64)| {
+            let limited = self.limited.iter().find(|limited| limited.name == *queue)?;
+            let full = limited.partitioned && limited.worker_concurrency? <= *has;
+            full.then(|| format!("{queue}\n{partition}"))
+        };
+        (queues.collect(), self.has.iter().filter_map(full_place).collect())
+    }
+
+    /// Whether the worker may have one more, which then counts.
+    fn take(&mut self, queue: &str, partition: &str) -> bool {
+        let Some((place, limit)) = self.place(queue, partition) else {
+            return true;
+        };
+        let has = self.has.entry(place).or_default();
+        *has += 1;
+        *has <= limit
+    }
+}
+
 pub(super) async fn wake(tx: &mut impl Tx, op: &Wake) -> Result<Claimed, Error> {
-    let mut rooms = op.rooms.clone();
-    let full: Vec<String> =
-        rooms.iter().filter(|(_, room)| *room <= 0).map(|(queue, _)| queue.clone()).collect();
+    let mut rooms = Rooms::of(tx, op).await?;
+    let (full_queues, full_places) = rooms.full();
     let at = params! {
-        workspace: &op.workspace, now: op.now, app_version: &op.app_version, full_queues: full,
+        workspace: &op.workspace, now: op.now, app_version: &op.app_version,
+        full_queues: full_queues, full_places: full_places,
         limit: op.limit.min(limits::CLAIM_BATCH),
     };
     let found = rows::runs(tx.query("run_wake_select", at).await?)?;
@@ -173,11 +225,8 @@ pub(super) async fn wake(tx: &mut impl Tx, op: &Wake) -> Result<Claimed, Error> 
             used_up.push(run);
             continue;
         }
-        if let Some((_, room)) = rooms.iter_mut().find(|(queue, _)| *queue == run.queue) {
-            *room -= 1;
-            if *room < 0 {
-                continue;
-            }
+        if !rooms.take(&run.queue, &run.partition) {
+            continue;
         }
         if run.parked { woken.push(run) } else { recovered.push(run) }
     }

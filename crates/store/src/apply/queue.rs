@@ -9,8 +9,8 @@ use super::{own, rows};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
 use crate::op::{
-    FreeSlot, Freed, Holder, InspectQueue, ListQueues, PutQueue, QueuePut, QueueReport, QueueRow,
-    Queues, RunRow, SlotTaken, Start, TakeSlot,
+    DEFAULT_QUEUE, FreeSlot, Freed, Holder, InspectQueue, ListQueues, PutQueue, QueuePut,
+    QueueReport, QueueRow, Queues, RunRow, SlotTaken, Start, TakeSlot,
 };
 
 pub(super) async fn get(tx: &mut impl Tx, ws: &str, name: &str) -> Result<Option<QueueRow>, Error> {
@@ -35,11 +35,7 @@ pub(super) async fn remembered(
 }
 
 /// The queue, locked if it has limits that must be counted.
-pub(super) async fn counted(
-    tx: &mut impl Tx,
-    ws: &str,
-    name: &str,
-) -> Result<Option<QueueRow>, Error> {
+async fn counted(tx: &mut impl Tx, ws: &str, name: &str) -> Result<Option<QueueRow>, Error> {
     match get(tx, ws, name).await? {
         Some(queue) if queue.concurrency.is_some() || queue.rate.is_some() => {
             let row = first(tx, "queue_lock", params! { workspace: ws, name: name }).await?;
@@ -47,6 +43,17 @@ pub(super) async fn counted(
         }
         found => Ok(found),
     }
+}
+
+/// The queue to claim from; the default one is there without having been made, and has no limits.
+pub(super) async fn counted_or_default(
+    tx: &mut impl Tx,
+    ws: &str,
+    name: &str,
+) -> Result<Option<QueueRow>, Error> {
+    let unmade = || QueueRow { name: name.to_owned(), ..QueueRow::default() };
+    let found = counted(tx, ws, name).await?;
+    Ok(found.or_else(|| (name == DEFAULT_QUEUE).then(unmade)))
 }
 
 /// How many more may start in a partition, and when that changes by itself.
@@ -159,7 +166,7 @@ pub(super) async fn note_start(
 
 pub(super) async fn take_slot(tx: &mut impl Tx, op: &TakeSlot) -> Result<SlotTaken, Error> {
     let ws = op.lease.workspace.as_str();
-    let Some(queue) = counted(tx, ws, &op.queue).await? else {
+    let Some(queue) = counted_or_default(tx, ws, &op.queue).await? else {
         return Ok(SlotTaken::NoQueue);
     };
     if !own::fenced(tx, &op.lease).await? {

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::gate::{Tx, Value, first, params};
 use crate::op::{
     FoundRun, FoundValue, GetRun, GetValue, ListRuns, ListSteps, ListWorkers, Load, Loaded,
-    PendingSignal, ReadStream, RunPage, StepPage, StreamPage, WorkerRow, Workers,
+    PendingSignal, ReadStream, RunPage, RunRow, StepPage, StreamPage, WorkerRow, Workers,
 };
 
 pub(super) async fn get_run(tx: &mut impl Tx, op: &GetRun) -> Result<FoundRun, Error> {
@@ -28,6 +28,9 @@ pub(super) async fn list_runs(tx: &mut impl Tx, op: &ListRuns) -> Result<RunPage
     Ok(RunPage { runs, next })
 }
 
+/// The index by parent holds only runs that have one, and is used only if that is said.
+pub(crate) const CHILDREN_OF: &str = "parent = :parent AND parent <> ''";
+
 /// The conditions of a filter: fixed texts with named parameters, never a caller's text.
 fn conditions(op: &ListRuns) -> (String, Vec<(&'static str, Value<'_>)>) {
     let filter = &op.filter;
@@ -42,7 +45,6 @@ fn conditions(op: &ListRuns) -> (String, Vec<(&'static str, Value<'_>)>) {
         ("workflow = :workflow", "workflow", &filter.workflow),
         ("queue = :queue", "queue", &filter.queue),
         ("app_version = :app_version", "app_version", &filter.app_version),
-        ("parent = :parent", "parent", &filter.parent),
         ("forked_from = :forked_from", "forked_from", &filter.forked_from),
     ];
     for (text, name, value) in equals {
@@ -50,6 +52,13 @@ fn conditions(op: &ListRuns) -> (String, Vec<(&'static str, Value<'_>)>) {
             texts.push(text);
             params.push((name, value.into()));
         }
+    }
+    if let Some(parent) = &filter.parent {
+        texts.push(match parent.is_empty() {
+            true => "parent = :parent",
+            false => CHILDREN_OF,
+        });
+        params.push(("parent", parent.into()));
     }
     if let Some(prefix) = &filter.id_prefix {
         // A range, so that the prefix needs no escaping and compares as bytes.
@@ -107,7 +116,25 @@ pub(super) async fn load(tx: &mut impl Tx, op: &Load) -> Result<Loaded, Error> {
         over = rows::runs(tx.query("run_children_over", which).await?)?;
         over.sort_by(|a, b| a.run_id.cmp(&b.run_id));
     }
-    Ok(Loaded { steps, signals, inbox, over })
+    let missing = missing(tx, op, &over).await?;
+    Ok(Loaded { steps, signals, inbox, over, missing })
+}
+
+/// Children that nobody will ever announce the end of.
+async fn missing(tx: &mut impl Tx, op: &Load, over: &[RunRow]) -> Result<Vec<String>, Error> {
+    let is_over = |id: &String| over.iter().any(|run| run.run_id == *id);
+    let mut missing: Vec<String> = op.children.iter().filter(|id| !is_over(id)).cloned().collect();
+    if missing.is_empty() {
+        return Ok(missing);
+    }
+    let which = params! { workspace: &op.workspace, run_ids: missing.clone() };
+    for mut row in tx.query("run_known", which).await? {
+        let known = row.text()?;
+        missing.retain(|id| *id != known);
+    }
+    missing.sort();
+    missing.dedup();
+    Ok(missing)
 }
 
 pub(super) async fn get_value(tx: &mut impl Tx, op: &GetValue) -> Result<FoundValue, Error> {

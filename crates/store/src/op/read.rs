@@ -105,7 +105,7 @@ pub struct PendingSignal {
 }
 
 /// All a worker needs to go on with a run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Loaded {
     /// The records, in call order.
     pub steps: Vec<Record>,
@@ -115,6 +115,8 @@ pub struct Loaded {
     pub inbox: i64,
     /// Children of those asked for that are over.
     pub over: Vec<RunRow>,
+    /// Children of those asked for that are not there: retention has removed them.
+    pub missing: Vec<String>,
 }
 
 /// Asks for a published value.

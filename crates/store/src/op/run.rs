@@ -182,8 +182,8 @@ pub struct Dequeue {
     pub app_version: String,
     /// Most runs to take.
     pub limit: usize,
-    /// Runs of this queue the worker has already, by partition (one entry with an empty key when
-    /// the queue is not partitioned): its own limit counts them.
+    /// Runs of this queue the worker has already, by partition: its own limit counts them, all
+    /// together when the queue is not partitioned.
     pub worker_has: Vec<(String, i64)>,
     /// Partitions up to this one were served last: begin after it.
     pub after_partition: String,
@@ -204,8 +204,8 @@ pub struct Wake {
     pub app_version: String,
     /// Most runs to take.
     pub limit: usize,
-    /// Queues with a limit per worker, and how many more of their runs this worker may have.
-    pub rooms: Vec<(String, i64)>,
+    /// Runs the worker has already, by queue and partition: limits per worker count them.
+    pub worker_has: Vec<(String, String, i64)>,
     /// Until when they are leased.
     pub lease_until: Timestamp,
     /// The time.
@@ -236,7 +236,7 @@ pub struct Claimed {
     pub runs: Vec<RunRow>,
     /// Runs that were parked as RETRIES_EXCEEDED instead.
     pub exhausted: Vec<String>,
-    /// When more becomes ready, as far as is known; `NEVER` if nothing waits.
+    /// When more becomes ready, as far as is known; `None` if nothing is known to.
     pub next_at: Option<Timestamp>,
 }
 

@@ -29,9 +29,10 @@ use crate::session::{Applied, Begin, Connect, Fault, Session};
 use crate::statement;
 use crate::tally::Counters;
 
-/// What every session is set to. Escapes in texts are ours to decide, so the old reading is off.
+/// What every session is set to. Escapes in texts are ours to decide, so the old reading is off. A
+/// session that stands still inside a transaction holds row locks, and for no longer than a lease.
 const SETTINGS: &str = "SET statement_timeout = '60s'; SET lock_timeout = '10s'; \
-    SET idle_in_transaction_session_timeout = '60s'; \
+    SET idle_in_transaction_session_timeout = '15s'; \
     SET default_transaction_isolation = 'read committed'; \
     SET standard_conforming_strings = on; SET client_min_messages = warning";
 /// Prepared statements a connection keeps; rare filters come and go.
@@ -243,7 +244,8 @@ impl Session for PgSession {
 
 /// Brings the schema up to date in one transaction; other processes wait at its lock.
 pub(super) async fn migrate(session: &PgSession) -> Result<(), Error> {
-    session.batch("BEGIN; SET LOCAL lock_timeout = 0").await?;
+    // An index over many runs takes its time, and so does waiting for another process's.
+    session.batch("BEGIN; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0").await?;
     let migrated = migrate_inside(session).await;
     session.batch(if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
     migrated

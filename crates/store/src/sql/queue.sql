@@ -9,6 +9,10 @@ SELECT {{queue_columns}} FROM queue WHERE workspace = :workspace AND name = :nam
 -- name: queue_list
 SELECT {{queue_columns}} FROM queue WHERE workspace = :workspace ORDER BY name;
 
+-- name: queue_list_limited
+SELECT {{queue_columns}} FROM queue
+WHERE workspace = :workspace AND worker_concurrency IS NOT NULL ORDER BY name;
+
 -- name: queue_insert
 INSERT INTO queue (workspace, {{queue_columns}}, updated_at)
 VALUES (:workspace, :name, :concurrency, :worker_concurrency, :rate_limit, :rate_period_us, :priorities,
@@ -59,10 +63,13 @@ ORDER BY run_id, function_id LIMIT 100;
 SELECT MIN(lease_until) FROM slot
 WHERE workspace = :workspace AND queue = :queue AND partition_key = :partition_key AND lease_until > :now;
 
+-- The runs are the caller's own; a slot of an earlier claim of one is not kept alive with it.
 -- name: slot_beat
 UPDATE slot SET lease_until = :lease_until
 WHERE workspace = :workspace AND worker = :worker AND lease_until > :now
-    AND lease_until < :lease_until AND run_id IN (:run_ids);
+    AND lease_until < :lease_until AND run_id IN (:run_ids)
+    AND EXISTS (SELECT 1 FROM run
+        WHERE run.workspace = slot.workspace AND run.run_id = slot.run_id AND run.epoch = slot.epoch);
 
 -- name: slot_clear
 DELETE FROM slot WHERE workspace = :workspace AND run_id IN (:run_ids);

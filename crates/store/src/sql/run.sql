@@ -54,7 +54,7 @@ WHERE workspace = :workspace AND status = :from AND run_id IN (:run_ids);
 -- name: run_wake_select
 SELECT {{run_columns}} FROM run
 WHERE workspace = :workspace AND wake_at <= :now AND app_version IN ('', :app_version)
-    AND queue NOT IN (:full_queues)
+    AND queue NOT IN (:full_queues) AND {{place}} NOT IN (:full_places)
 ORDER BY wake_at, run_id LIMIT :limit {{skip_locked}};
 
 -- name: run_next_wake
@@ -138,11 +138,16 @@ SELECT {{run_columns}} FROM run
 WHERE workspace = :workspace AND run_id IN (:run_ids)
     AND status IN ('SUCCESS', 'ERROR', 'RETRIES_EXCEEDED', 'CANCELLED');
 
+-- name: run_known
+SELECT run_id FROM run WHERE workspace = :workspace AND run_id IN (:run_ids);
+
+-- By the children's own rows: the parent's records are gone once it has continued as new. That a
+-- parent is not empty is repeated because the index holds only such runs.
 -- name: run_attached_children
-SELECT run.run_id FROM step JOIN run ON run.workspace = step.workspace AND run.run_id = step.child_run_id
-WHERE step.workspace = :workspace AND step.run_id = :run_id AND step.child_run_id <> ''
-    AND run.parent = :run_id AND run.detached = 0 AND run.status IN ('ENQUEUED', 'PENDING')
-ORDER BY step.function_id;
+SELECT run_id FROM run
+WHERE workspace = :workspace AND parent = :run_id AND parent <> '' AND detached = 0
+    AND status IN ('ENQUEUED', 'PENDING')
+ORDER BY created_at, run_id;
 
 -- name: run_set_rank
 UPDATE run SET sort_rank = CASE WHEN :priorities = 1 THEN priority ELSE 0 END

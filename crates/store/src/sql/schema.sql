@@ -1,4 +1,5 @@
 -- The one schema. Keys are binary and never null, times are microseconds UTC, payloads are JSON text.
+-- A new database gets all of it; migrate.rs says what older ones lack.
 -- Holes: {{key}} a bounded key, {{ws}} a workspace, {{text}} a payload, {{int}} 64 bits, {{end}} table options.
 
 -- name: create_run_transition
@@ -64,6 +65,9 @@ CREATE INDEX run_wake ON run (workspace, wake_at);
 
 -- name: create_run_list
 CREATE INDEX run_list ON run (workspace, created_at, run_id);
+
+-- name: create_run_parent
+CREATE INDEX run_parent ON run (workspace, parent, created_at, run_id) {{of_children}};
 
 -- name: create_step
 CREATE TABLE step (

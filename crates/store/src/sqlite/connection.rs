@@ -29,12 +29,24 @@ pub(super) fn open_ready(place: &str) -> Result<Connection, Error> {
             MEMORY => Connection::open_in_memory().map_err(sorted),
             file => open_file(Path::new(file)),
         };
-        match opened.and_then(prepare).and_then(migrate) {
+        let named = |error| in_file(error, place);
+        match opened.and_then(|c| prepare(c).and_then(migrate).map_err(named)) {
             Err(Error::Transient(_)) if Instant::now() < give_up => {
                 std::thread::sleep(Duration::from_millis(20));
             }
             done => return done,
         }
+    }
+}
+
+/// Says which file it was: a file that is no database shows that only when it is first read.
+fn in_file(error: Error, place: &str) -> Error {
+    match error {
+        Error::Refused(why) => Error::Refused(format!("cannot use the SQLite file {place}: {why}")),
+        Error::Transient(why) => {
+            Error::Transient(format!("cannot use the SQLite file {place} yet: {why}"))
+        }
+        other => other,
     }
 }
 
@@ -224,5 +236,59 @@ impl ToSql for Bound<'_> {
             Bound::Text(Some(v)) => ValueRef::Text(v.as_bytes()),
             Bound::Int(None) | Bound::Text(None) => ValueRef::Null,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(connection: &Connection, sql: &str) -> i64 {
+        connection.query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_is_no_database_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("notes.txt");
+        std::fs::write(&file, "not a database, ".repeat(200)).unwrap();
+        let refused = open_ready(file.to_str().unwrap()).unwrap_err();
+        assert!(matches!(&refused, Error::Refused(why) if why.contains("notes.txt")), "{refused}");
+        assert_eq!(std::fs::metadata(&file).unwrap().len(), 3200, "it is left alone");
+    }
+
+    /// Version 1 was this schema without the index by parent.
+    #[test]
+    fn a_schema_of_version_1_is_brought_up_to_date() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("old.db");
+        let file = file.to_str().unwrap();
+        let old = open_ready(file).unwrap();
+        let age = format!("DROP INDEX run_parent; UPDATE {VERSION_TABLE} SET version = 1");
+        old.execute_batch(&age).unwrap();
+        drop(old);
+        let new = open_ready(file).unwrap();
+        assert_eq!(number(&new, &format!("SELECT MAX(version) FROM {VERSION_TABLE}")), VERSION);
+        let index = "SELECT COUNT(*) FROM sqlite_master WHERE name = 'run_parent'";
+        assert_eq!(number(&new, index), 1);
+    }
+
+    /// Not by reading every run of the workspace in the wanted order, which SQLite likes to do.
+    #[test]
+    fn children_are_found_by_their_index() {
+        let connection = open_ready(MEMORY).unwrap();
+        let plan = |name, conditions: &str, params: Params<'_>| {
+            let rendered = statement::render(Dialect::Sqlite, name, conditions, params);
+            let explain = format!("EXPLAIN QUERY PLAN {}", rendered.sql);
+            let values = rendered.bind(params);
+            connection
+                .query_row(&explain, rusqlite::params_from_iter(&values), |row| row.get(3))
+                .unwrap()
+        };
+        let of = crate::gate::params! { workspace: "w", run_id: "p", parent: "p", limit: 9i64 };
+        let cancel: String = plan("run_attached_children", "", of);
+        assert!(cancel.contains("run_parent"), "{cancel}");
+        let list: String = plan("run_list", crate::apply::CHILDREN_OF, of);
+        assert!(list.contains("run_parent"), "{list}");
     }
 }

@@ -44,6 +44,7 @@ on_each_server! {
     a_store_opens_again_and_keeps_what_it_has
     four_processes_migrate_at_once
     an_interrupted_migration_is_taken_up
+    a_schema_of_version_1_is_brought_up_to_date
     a_newer_schema_is_refused
     a_wrong_password_or_database_is_refused_at_once
     a_run_goes_from_start_to_finish
@@ -168,7 +169,31 @@ async fn an_interrupted_migration_is_taken_up(database: &Database) {
     }
     let store = database.open().await;
     store.ask(start("a", false)).await.unwrap();
-    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 1);
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 2);
+}
+
+/// Version 1 was this schema without the index by parent.
+async fn a_schema_of_version_1_is_brought_up_to_date(database: &Database) {
+    let store = database.open().await;
+    store.ask(start("a", false)).await.unwrap();
+    drop(store);
+    let (drop_index, count_index) = match database.kind {
+        Kind::Postgres => (
+            "DROP INDEX run_parent",
+            "SELECT COUNT(*) FROM pg_indexes WHERE indexname = 'run_parent'",
+        ),
+        Kind::Mysql => (
+            "DROP INDEX run_parent ON run",
+            "SELECT COUNT(DISTINCT index_name) FROM information_schema.statistics \
+             WHERE table_schema = DATABASE() AND index_name = 'run_parent'",
+        ),
+    };
+    database.execute(drop_index).await;
+    database.execute("UPDATE steadfast_schema SET version = 1").await;
+    let store = database.open().await;
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 2);
+    assert_eq!(database.number(count_index).await, 1);
+    assert!(run(&store, "a").await.is_some());
 }
 
 async fn a_newer_schema_is_refused(database: &Database) {

@@ -223,10 +223,11 @@ impl Generator {
     fn wake(&mut self) -> Wake {
         let lease_until = self.lease_until();
         let r = &mut self.random;
-        let room = |r: &mut Random, queue: &str| (queue.to_owned(), r.number(-1, 2));
-        let rooms = match r.below(4) {
-            0 => vec![room(r, "q")],
-            1 => vec![room(r, "default"), room(r, "p")],
+        let has =
+            |r: &mut Random, queue: &str| (queue.to_owned(), r.text(PARTITIONS), r.number(0, 2));
+        let worker_has = match r.below(4) {
+            0 => vec![has(r, "q"), has(r, "q")],
+            1 => vec![has(r, "default"), has(r, "p"), has(r, "p")],
             _ => Vec::new(),
         };
         Wake {
@@ -234,7 +235,7 @@ impl Generator {
             worker: r.text(WORKERS),
             app_version: r.text(VERSIONS),
             limit: usize::try_from(r.below(6)).unwrap(),
-            rooms,
+            worker_has,
             lease_until,
             now: Timestamp::from_micros(self.now),
         }

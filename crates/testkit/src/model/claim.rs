@@ -3,6 +3,7 @@
 //! Invariants: a claim raises the epoch by one; attempts count dequeues and recoveries, never
 //! wake-ups; a run whose attempts are used up is parked instead of claimed.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use steadfast_core::{Error, ErrorClass, RunEvent, RunStatus, Timestamp, limits};
@@ -121,11 +122,13 @@ impl Model {
     }
 
     pub(super) fn wake(&mut self, op: &Wake) -> Claimed {
-        let mut rooms = op.rooms.clone();
-        let full = |queue: &str| op.rooms.iter().any(|(name, room)| name == queue && *room <= 0);
+        // Taken in this wake, by the place where each is counted.
+        let mut taken: BTreeMap<(String, String), i64> = BTreeMap::new();
+        let full =
+            |run: &RunRow| self.worker_place(op, run).is_some_and(|(_, has, limit)| has >= limit);
         let mut due: Vec<RunRow> = self
             .runs_of(&op.workspace)
-            .filter(|run| run.wake_at <= op.now && fits(run, &op.app_version) && !full(&run.queue))
+            .filter(|run| run.wake_at <= op.now && fits(run, &op.app_version) && !full(run))
             .cloned()
             .collect();
         due.sort_by(|a, b| (a.wake_at, &a.run_id).cmp(&(b.wake_at, &b.run_id)));
@@ -143,9 +146,10 @@ impl Model {
                 used_up.push(run);
                 continue;
             }
-            if let Some((_, room)) = rooms.iter_mut().find(|(queue, _)| *queue == run.queue) {
-                *room -= 1;
-                if *room < 0 {
+            if let Some((place, has, limit)) = self.worker_place(op, &run) {
+                let more = taken.entry(place).or_default();
+                *more += 1;
+                if has + *more > limit {
                     continue;
                 }
             }
@@ -164,6 +168,19 @@ impl Model {
         let later = self.runs_of(&op.workspace).map(|run| run.wake_at).filter(|at| *at > op.now);
         claimed.next_at = later.min().filter(|at| *at != Timestamp::NEVER);
         claimed
+    }
+
+    /// Where a run counts against its queue's limit per worker, how many the worker has there, and
+    /// the limit. `None` without such a limit.
+    fn worker_place(&self, op: &Wake, run: &RunRow) -> Option<((String, String), i64, i64)> {
+        let queue = self.queues.get(&key(&op.workspace, &run.queue))?;
+        let limit = queue.worker_concurrency?;
+        let partition = if queue.partitioned { run.partition.as_str() } else { "" };
+        let counts = |(name, part, _): &&(String, String, i64)| {
+            *name == run.queue && (!queue.partitioned || part == partition)
+        };
+        let has = op.worker_has.iter().filter(counts).map(|(_, _, runs)| runs).sum();
+        Some(((run.queue.clone(), partition.to_owned()), has, limit))
     }
 
     pub(super) fn take_over(&mut self, op: &TakeOver) -> TakenOver {
@@ -200,7 +217,8 @@ impl Model {
             let slots: Vec<_> = self
                 .slots
                 .range(all_of(&op.workspace, run_id))
-                .filter(|(_, slot)| slot.worker == op.worker && slot.until > op.now)
+                .filter(|(_, slot)| slot.worker == op.worker && slot.epoch == *epoch)
+                .filter(|(_, slot)| slot.until > op.now)
                 .map(|(at, _)| at.clone())
                 .collect();
             for at in &slots {
@@ -262,7 +280,8 @@ fn rank(queue: &QueueRow, run: &RunRow) -> i64 {
 }
 
 fn worker_room(op: &Dequeue, queue: &QueueRow, partition: &str) -> i64 {
-    let has = op.worker_has.iter().find(|(key, _)| key == partition).map_or(0, |(_, has)| *has);
+    let counts = |key: &str| !queue.partitioned || key == partition;
+    let has: i64 = op.worker_has.iter().filter(|(key, _)| counts(key)).map(|(_, n)| n).sum();
     queue.worker_concurrency.map_or(i64::MAX, |limit| limit - has)
 }
 

@@ -114,7 +114,7 @@ impl Model {
 
     pub(super) fn take_slot(&mut self, op: &TakeSlot) -> SlotTaken {
         let ws = op.lease.workspace.as_str();
-        let Some(queue) = self.queues.get(&key(ws, &op.queue)).cloned() else {
+        let Some(queue) = self.queue_or_default(ws, &op.queue) else {
             return SlotTaken::NoQueue;
         };
         if !self.owns(&op.lease) {

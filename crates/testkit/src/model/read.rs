@@ -4,6 +4,8 @@
 //! one; a cursor is where the page ended, so that pages taken one after the other miss nothing that
 //! was there before and show nothing twice.
 
+use std::collections::BTreeSet;
+
 use steadfast_core::limits;
 use steadfast_store::op::{
     FoundRun, FoundValue, GetRun, GetValue, ListRuns, ListSteps, ListWorkers, Load, Loaded,
@@ -54,7 +56,10 @@ impl Model {
             .collect();
         over.sort_by(|a, b| a.run_id.cmp(&b.run_id));
         over.dedup_by(|a, b| a.run_id == b.run_id);
+        let gone = |child: &&String| self.run(ws, child).is_none();
+        let missing: BTreeSet<String> = op.children.iter().filter(gone).cloned().collect();
         Loaded {
+            missing: missing.into_iter().collect(),
             steps: steps.map(|(_, step)| step.record.clone()).collect(),
             signals: signals
                 .take(limits::SIGNALS_PER_LOAD)

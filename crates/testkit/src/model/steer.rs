@@ -34,16 +34,9 @@ impl Model {
         Cancelled::Done(stopped)
     }
 
-    /// Active children that go down with their parent: those its records name.
+    /// Active children that go down with their parent.
     fn attached_to(&self, workspace: &str, parent: &str) -> Vec<RunRow> {
-        let named: std::collections::BTreeSet<&str> = self
-            .steps
-            .range(all_of(workspace, parent))
-            .filter_map(|(_, step)| step.record.child.as_deref())
-            .collect();
-        named
-            .into_iter()
-            .filter_map(|child| self.run(workspace, child))
+        self.runs_of(workspace)
             .filter(|run| run.parent == parent && !run.detached && !run.status.is_terminal())
             .cloned()
             .collect()

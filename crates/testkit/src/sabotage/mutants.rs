@@ -139,6 +139,7 @@ pub const MUTANTS: &[Mutant] = &[
     // Queues.
     change!("queue_limit_ignored", PutQueue, |it| it.queue.concurrency = None),
     change!("worker_limit_ignored", PutQueue, |it| it.queue.worker_concurrency = None),
+    change!("worker_limit_ignored_by_wakes", Wake, |it| it.worker_has.clear()),
     change!("rate_ignored", PutQueue, |it| it.queue.rate = None),
     change!("priority_ignored", PutQueue, |it| it.queue.priorities = false),
     change!("pause_ignored", PutQueue, |it| it.queue.paused = false),

@@ -41,6 +41,7 @@ pub const SHAPES: &[Shape] = &[
     talk::CONTINUE,
     talk::TICK,
     steer::CANCEL,
+    steer::CANCEL_RENEWED,
     steer::CANCEL_RESUME,
     steer::FORK,
     steer::DEADLINE,

@@ -12,7 +12,7 @@ use super::super::{How, Shape};
 use super::{act, act_so, known};
 
 pub(super) fn register(registry: &mut Registry) {
-    known!(registry, long, leaf, forked, late, bystander, drained);
+    known!(registry, long, leaf, renewed, forked, late, bystander, drained);
     registry.add_named("poison", 2, poison).expect("invariant: a name of its own");
 }
 
@@ -46,6 +46,45 @@ pub(super) const CANCEL: Shape = Shape {
         }
     },
 };
+
+/// Stopped after a new beginning: the child of the old one is stopped too.
+pub(super) const CANCEL_RENEWED: Shape = Shape {
+    name: "cancel_renewed",
+    nodes: 1,
+    script: |script| {
+        Box::pin(async move {
+            script.start("run", "renewed", 0).await;
+            script.sleep(2000 + script.draw(6000)).await;
+            // An error says that it had ended before.
+            drop(script.client.cancel(&script.id("run"), "enough").await);
+        })
+    },
+    check: |view| {
+        let (run, child) = (view.row("run")?, view.row("run/1").ok());
+        if run.status == RunStatus::Success {
+            return Ok(());
+        }
+        view.stopped("run", RunStatus::Cancelled, "SF-0305")?;
+        // It was stopped with its parent, or had ended before that.
+        let before = |at| run.finished_at.is_some_and(|stop| at <= stop);
+        let fine = child.is_none_or(|child| match child.status {
+            RunStatus::Cancelled => true,
+            _ => child.finished_at.is_some_and(before) || view.clocks_jumped(),
+        });
+        ensure!(fine, "the child went on");
+        Ok(())
+    },
+};
+
+async fn renewed(cx: Cx, round: u64) -> Result<u64> {
+    if round == 0 {
+        act(&cx, "a", &[]).await?;
+        cx.spawn(leaf, round).await?;
+        return cx.continue_as_new(round + 1).await;
+    }
+    cx.sleep(secs(20)).await?;
+    act(&cx, "b", &[]).await
+}
 
 async fn long(cx: Cx, input: u64) -> Result<u64> {
     let a = act(&cx, "a", &[]).await?;

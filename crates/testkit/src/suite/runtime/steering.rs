@@ -11,6 +11,7 @@ use super::{Fixture, SOON, case_table, until};
 case_table! {
     a_cancel_takes_effect_before_the_next_step,
     a_cancel_takes_attached_children_along_and_leaves_detached_ones,
+    a_cancel_takes_children_from_before_a_new_beginning_along,
     a_cancel_that_comes_too_late_says_so,
     a_cancelled_run_resumes_where_it_was,
     a_fork_keeps_the_steps_before_its_own_and_leaves_its_source_alone,
@@ -18,6 +19,7 @@ case_table! {
     bulk_calls_touch_what_matches,
     listing_pages_through_everything_once,
     retention_removes_only_what_ended,
+    a_join_of_a_child_that_retention_removed_is_an_error,
     a_shutdown_lets_steps_end_and_gives_the_rest_back,
     a_run_of_another_version_waits_and_is_explained,
 }
@@ -89,6 +91,26 @@ async fn a_cancel_takes_attached_children_along_and_leaves_detached_ones(on: Fix
     assert_eq!(status("f-attached").await, RunStatus::Cancelled);
     assert!(!status("f-detached").await.is_terminal());
     fabric.cancel("f-detached", "").await.unwrap();
+    fabric.shutdown().await;
+}
+
+async fn renewed(cx: Cx, round: u32) -> Result<u32> {
+    if round == 0 {
+        cx.spawn(sleeper, ()).id(format!("{}-early", cx.run_id())).await?;
+        return cx.continue_as_new(round + 1).await;
+    }
+    sleeper(cx, ()).await
+}
+
+async fn a_cancel_takes_children_from_before_a_new_beginning_along(on: Fixture) {
+    let fabric = on.fabric().workflow(renewed).workflow(sleeper).start().await.unwrap();
+    let run = fabric.start(renewed, 0).id("r").await.unwrap();
+    let waits = async |id: &str| fabric.get(id).await.is_ok_and(|run| run.parked);
+    until("both wait", async || waits("r").await && waits("r-early").await).await;
+    assert_eq!(fabric.get("r").await.unwrap().generation, 1);
+    run.cancel("stop").await.unwrap();
+    let child = fabric.get("r-early").await.unwrap();
+    assert_eq!(child.status, RunStatus::Cancelled);
     fabric.shutdown().await;
 }
 
@@ -231,6 +253,26 @@ async fn retention_removes_only_what_ended(on: Fixture) {
     assert_eq!(fabric.get("q").await.unwrap_err().code(), "SF-0109");
     assert!(fabric.get("s").await.is_ok());
     fabric.cancel("s", "").await.unwrap();
+    fabric.shutdown().await;
+}
+
+async fn joins_late(cx: Cx, _: ()) -> Result<u32> {
+    let child = cx.spawn(quick, 7).id(format!("{}-child", cx.run_id())).await?;
+    cx.wait_signal::<()>("go").await?;
+    child.result().await
+}
+
+async fn a_join_of_a_child_that_retention_removed_is_an_error(on: Fixture) {
+    let fabric = on.fabric().workflow(joins_late).workflow(quick).start().await.unwrap();
+    let run = fabric.start(joins_late, ()).id("j").await.unwrap();
+    let ended = async || fabric.get("j-child").await.is_ok_and(|run| run.status.is_terminal());
+    until("the child is over", ended).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert_eq!(fabric.purge(Duration::ZERO).await.unwrap(), 1);
+    run.signal("go", ()).await.unwrap();
+    let error = run.result_within(SOON).await.unwrap_err();
+    assert_eq!(error.code(), "SF-0109");
+    assert!(error.message().contains("j-child"), "{error}");
     fabric.shutdown().await;
 }
 

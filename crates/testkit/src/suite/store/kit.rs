@@ -153,7 +153,7 @@ impl<'a> Kit<'a> {
             worker: worker.to_owned(),
             app_version: "v1".to_owned(),
             limit: 10,
-            rooms: Vec::new(),
+            worker_has: Vec::new(),
             lease_until: at(now + LEASE_SECS),
             now: at(now),
         }

@@ -3,8 +3,8 @@
 use steadfast_core::{ErrorClass, RunStatus};
 use steadfast_store::Store;
 use steadfast_store::op::{
-    Beaten, Dequeue, Heartbeat, ListWorkers, Release, Resume, Resumed, Start, TakeOver, TakenOver,
-    Wake, WorkerRow, Written,
+    Beaten, Dequeue, Heartbeat, ListWorkers, QueueRow, Release, Resume, Resumed, Start, TakeOver,
+    TakenOver, Wake, WorkerRow, Written,
 };
 
 use super::kit::{Kit, at, ids, plain};
@@ -21,7 +21,8 @@ super::table! {
     a_wake_up_comes_at_its_time_and_in_order,
     a_wake_takes_only_runs_of_its_version,
     a_wake_never_takes_more_than_its_limit,
-    a_wake_honours_the_room_of_the_worker,
+    a_wake_honours_the_limit_of_the_worker,
+    a_wake_honours_the_limit_of_the_worker_in_each_partition,
     a_wake_says_what_comes_next,
     a_heartbeat_extends_leases_and_names_lost_ones,
     a_heartbeat_with_an_old_epoch_extends_nothing,
@@ -177,20 +178,50 @@ async fn a_wake_never_takes_more_than_its_limit(store: &dyn Store) {
     assert_eq!(ids(&k.ask(wake).await.runs), ["r6"]);
 }
 
-/// R84
-async fn a_wake_honours_the_room_of_the_worker(store: &dyn Store) {
-    let k = Kit::new(store);
-    k.put(plain("tight")).await;
-    k.put(plain("full")).await;
-    for queue in ["tight", "full", "default"] {
-        for n in 0..2 {
-            k.owned_by(k.on(queue, &format!("{queue}{n}")), "w1").await;
-        }
+/// What a worker has of queues and partitions.
+fn has(places: &[(&str, &str, i64)]) -> Vec<(String, String, i64)> {
+    places.iter().map(|(q, p, n)| ((*q).to_owned(), (*p).to_owned(), *n)).collect()
+}
+
+/// Puts runs on a queue without limits and lets a worker that is soon gone take them all.
+async fn left_behind(k: &Kit<'_>, queue: &str, runs: &[(&str, &str)]) {
+    let partitioned = runs.iter().any(|(_, partition)| !partition.is_empty());
+    k.put(QueueRow { partitioned, ..plain(queue) }).await;
+    for (run, partition) in runs {
+        k.started(Start { partition: (*partition).to_owned(), ..k.on(queue, run) }).await;
     }
-    let rooms = vec![("tight".to_owned(), 1), ("full".to_owned(), 0)];
-    let wake = Wake { rooms, ..k.wake("w2", 100) };
-    assert_eq!(ids(&k.ask(wake).await.runs), ["default0", "default1", "tight0"]);
+    assert_eq!(k.ask(k.dequeue(queue, "w1", 1)).await.runs.len(), runs.len());
+}
+
+/// R84
+async fn a_wake_honours_the_limit_of_the_worker(store: &dyn Store) {
+    let k = Kit::new(store);
+    for (queue, runs) in [("tight", ["t0", "t1"]), ("full", ["f0", "f1"]), ("free", ["n0", "n1"])] {
+        left_behind(&k, queue, &runs.map(|run| (run, ""))).await;
+    }
+    for queue in ["tight", "full"] {
+        k.put(QueueRow { worker_concurrency: Some(2), ..plain(queue) }).await;
+    }
+    let worker_has = has(&[("tight", "", 1), ("full", "", 1), ("full", "old", 1), ("free", "", 9)]);
+    let wake = Wake { worker_has, ..k.wake("w2", 100) };
+    assert_eq!(ids(&k.ask(wake).await.runs), ["n0", "n1", "t0"]);
     assert_eq!(k.ask(k.wake("w3", 100)).await.runs.len(), 3, "the rest is for others");
+}
+
+/// R84 R88
+async fn a_wake_honours_the_limit_of_the_worker_in_each_partition(store: &dyn Store) {
+    let k = Kit::new(store);
+    let runs = [("a0", "a"), ("a1", "a"), ("b0", "b"), ("b1", "b"), ("c0", "c"), ("c1", "c")];
+    left_behind(&k, "q", &runs).await;
+    let limit = QueueRow { worker_concurrency: Some(1), partitioned: true, ..plain("q") };
+    k.put(limit).await;
+    // A full partition does not stand before the others, however few are asked for.
+    let worker_has = has(&[("q", "a", 1), ("q", "c", 0), ("other", "b", 1)]);
+    let wake = Wake { worker_has, limit: 3, ..k.wake("w2", 100) };
+    assert_eq!(ids(&k.ask(wake).await.runs), ["b0", "c0"]);
+    let worker_has = has(&[("q", "b", 1), ("q", "c", 1)]);
+    let wake = Wake { worker_has, limit: 1, ..k.wake("w2", 100) };
+    assert_eq!(ids(&k.ask(wake).await.runs), ["a0"]);
 }
 
 async fn a_wake_says_what_comes_next(store: &dyn Store) {

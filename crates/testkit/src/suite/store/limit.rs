@@ -5,7 +5,7 @@ use std::time::Duration;
 use steadfast_core::Timestamp;
 use steadfast_store::Store;
 use steadfast_store::op::{
-    Dequeue, FreeSlot, Freed, Holder, InspectQueue, Lease, QueueReport, QueueRow, SlotTaken,
+    Dequeue, FreeSlot, Freed, Holder, InspectQueue, Lease, QueueReport, QueueRow, SlotTaken, Start,
     TakeSlot,
 };
 
@@ -23,11 +23,13 @@ super::table! {
     slots_and_runs_share_one_limit,
     a_slot_runs_out_with_its_lease,
     a_heartbeat_keeps_slots,
+    a_heartbeat_does_not_keep_a_slot_of_an_earlier_claim,
     a_slot_of_an_earlier_owner_is_taken_over_not_counted_twice,
     a_slot_taken_twice_by_its_holder_is_one_slot,
     a_slot_counts_against_the_rate,
     a_slot_can_be_taken_again_at_the_same_moment,
     a_slot_of_an_unknown_queue_is_refused,
+    the_default_queue_gives_slots_without_having_been_made,
     a_slot_needs_a_good_lease,
     a_paused_queue_gives_no_slots,
     only_the_holder_gives_a_slot_back,
@@ -183,6 +185,19 @@ async fn a_heartbeat_keeps_slots(store: &dyn Store) {
     assert_eq!(k.ask(take(&b, 1, 61)).await, SlotTaken::Full { until: Some(at(90)) });
 }
 
+async fn a_heartbeat_does_not_keep_a_slot_of_an_earlier_claim(store: &dyn Store) {
+    let k = Kit::new(store);
+    queue(&k, |q| q.concurrency = Some(1)).await;
+    let first = k.owned("a").await;
+    let long = TakeSlot { lease_until: at(200), ..take(&first, 1, 1) };
+    assert_eq!(k.ask(long).await, SlotTaken::Done);
+    // The same worker, after its lease ran out.
+    assert_eq!(k.recovered("w1", 100).await.epoch, 2);
+    k.ask(super::lease::beat(&k, "w1", &[("a", 2)], 190)).await;
+    let b = k.owned_by(Start { now: at(190), ..k.start("b") }, "w2").await;
+    assert_eq!(k.ask(take(&b, 1, 210)).await, SlotTaken::Done);
+}
+
 async fn a_slot_of_an_earlier_owner_is_taken_over_not_counted_twice(store: &dyn Store) {
     let k = Kit::new(store);
     queue(&k, |q| q.concurrency = Some(1)).await;
@@ -231,6 +246,17 @@ async fn a_slot_of_an_unknown_queue_is_refused(store: &dyn Store) {
     let k = Kit::new(store);
     let a = k.owned("a").await;
     assert_eq!(k.ask(take(&a, 1, 1)).await, SlotTaken::NoQueue);
+}
+
+async fn the_default_queue_gives_slots_without_having_been_made(store: &dyn Store) {
+    let k = Kit::new(store);
+    let (a, b) = (k.owned("a").await, k.owned("b").await);
+    for lease in [&a, &b] {
+        let queue = "default".to_owned();
+        let slot = TakeSlot { queue, partition: "x".to_owned(), ..take(lease, 1, 1) };
+        assert_eq!(k.ask(slot).await, SlotTaken::Done);
+    }
+    assert_eq!(k.ask(FreeSlot { lease: a, step: 1 }).await, Freed(true));
 }
 
 /// X14

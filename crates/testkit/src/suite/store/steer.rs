@@ -3,8 +3,8 @@
 use steadfast_core::RunStatus;
 use steadfast_store::Store;
 use steadfast_store::op::{
-    Cancelled, ContinueAsNew, Dequeue, Lease, Purge, Purged, Resume, Resumed, RunFilter, Start,
-    With, Written,
+    Cancelled, ContinueAsNew, Dequeue, Lease, Load, Purge, Purged, Resume, Resumed, RunFilter,
+    Start, With, Written,
 };
 
 use super::kit::{Kit, at, done, entry, ids, plain, secs, with};
@@ -16,12 +16,14 @@ super::table! {
     a_cancel_that_comes_too_late_says_so,
     a_cancel_of_nobody_says_so,
     a_cancel_takes_attached_descendants_along,
+    a_cancel_finds_children_from_before_a_new_beginning,
     a_cancel_leaves_detached_and_ended_children_alone,
     a_cancelled_run_is_resumed_where_it_stopped,
     a_run_that_ended_by_itself_or_is_active_is_not_resumed,
     a_purge_removes_what_ended_before_and_nothing_else,
     a_purge_removes_all_that_belonged_to_a_run,
     a_purge_goes_in_batches,
+    a_load_names_children_that_are_gone,
     moves_that_no_run_makes_are_refused,
 }
 
@@ -97,6 +99,23 @@ async fn a_cancel_takes_attached_descendants_along(store: &dyn Store) {
         assert_eq!(k.status(id).await, RunStatus::Cancelled, "{id}");
     }
     assert_eq!(k.finish(&a).await, Written::Fenced);
+}
+
+/// R78
+async fn a_cancel_finds_children_from_before_a_new_beginning(store: &dyn Store) {
+    let k = Kit::new(store);
+    let top = k.owned("top").await;
+    child(&k, &top, 0, k.start("early")).await;
+    child(&k, &top, 1, Start { detached: true, ..k.start("free") }).await;
+    let (lease, input) = (top.clone(), "2".to_owned());
+    let renewed = k.ask(ContinueAsNew { lease, input, generation: 0, now: at(4) }).await;
+    assert_eq!(renewed, Written::Done);
+    let top = Lease { epoch: top.epoch + 1, ..top };
+    child(&k, &top, 0, k.start("later")).await;
+    let stopped = ["early", "later"].map(str::to_owned).to_vec();
+    assert_eq!(k.cancel("top").await, Cancelled::Done(stopped));
+    assert_eq!(k.status("early").await, RunStatus::Cancelled);
+    assert_eq!(k.status("free").await, RunStatus::Enqueued);
 }
 
 async fn a_cancel_leaves_detached_and_ended_children_alone(store: &dyn Store) {
@@ -212,6 +231,30 @@ async fn a_purge_goes_in_batches(store: &dyn Store) {
         gone.push(k.ask(batch.clone()).await.0);
     }
     assert_eq!(gone, [2, 2, 1, 0]);
+}
+
+async fn a_load_names_children_that_are_gone(store: &dyn Store) {
+    let k = Kit::new(store);
+    for id in ["over", "gone"] {
+        let lease = k.owned(id).await;
+        k.finish(&lease).await;
+    }
+    k.started(k.start("waiting")).await;
+    k.owned("parent").await;
+    let asked = ["over", "gone", "waiting", "never", "gone"].map(str::to_owned).to_vec();
+    let load = Load {
+        workspace: k.ws.clone(),
+        run_id: "parent".to_owned(),
+        steps: false,
+        children: asked,
+    };
+    let loaded = k.ask(load.clone()).await;
+    assert_eq!((ids(&loaded.over), loaded.missing), (vec!["gone", "over"], vec!["never".into()]));
+    let purge = Purge { workspace: k.ws.clone(), before: at(1000), limit: 1 };
+    assert_eq!(k.ask(purge).await, Purged(1));
+    let loaded = k.ask(load).await;
+    assert_eq!(ids(&loaded.over), ["over"]);
+    assert_eq!(loaded.missing, ["gone", "never"]);
 }
 
 /// R74: every move that the store offers, from every status that does not allow it.

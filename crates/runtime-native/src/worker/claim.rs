@@ -1,0 +1,161 @@
+//! The loops that claim: one for recoveries and ended waits, one for every queue.
+//!
+//! Invariants: for queues that limit each worker, counting what this worker has, claiming on that
+//! count and counting what was claimed are one turn, and turns do not overlap; other queues wait for
+//! nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_core::{Result, Timestamp};
+use steadfast_store::StoreExt;
+use steadfast_store::op::{self, Claimed};
+
+use super::Core;
+use crate::pace::Pace;
+
+/// What came of a claim whose runs are launched.
+#[derive(Default)]
+struct Took {
+    /// The partition of the last run that was claimed, if any was.
+    last: Option<String>,
+    /// When more becomes ready, as far as is known.
+    next_at: Option<Timestamp>,
+}
+
+impl Core {
+    /// Claims runs whose lease ran out or whose wait is over.
+    pub(super) async fn wake_ups(self: Arc<Self>) {
+        let mut pace = Pace::new(self.config.poll);
+        while !self.is_stopping() {
+            let heard = self.hub.ready.rings();
+            let claimed = self.wake().await;
+            self.after_claim(claimed, heard, &mut pace).await;
+        }
+    }
+
+    /// Always in turn: what it takes may be of any queue.
+    async fn wake(self: &Arc<Self>) -> Result<Took> {
+        let _turn = self.claiming.lock().await;
+        let limit = self.room();
+        if limit == 0 {
+            return Ok(Took::default());
+        }
+        let wake = op::Wake {
+            workspace: self.hub.workspace.clone(),
+            worker: self.id.clone(),
+            app_version: self.config.app_version.clone(),
+            limit,
+            worker_has: self.has(None),
+            lease_until: self.lease_until(),
+            now: self.hub.now(),
+        };
+        Ok(self.took(self.hub.store.ask(wake).await?))
+    }
+
+    /// How many runs this worker has, by queue and partition; of one queue, or of all.
+    fn has(&self, queue: Option<&str>) -> Vec<(String, String, i64)> {
+        let live = self.hub.live();
+        let mut has: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+        for live in live.values().filter(|live| queue.is_none_or(|queue| live.queue == queue)) {
+            *has.entry((&live.queue, &live.partition)).or_default() += 1;
+        }
+        has.into_iter().map(|((q, p), runs)| (q.to_owned(), p.to_owned(), runs)).collect()
+    }
+
+    /// Keeps one loop for every queue there is.
+    pub(super) async fn queues(self: Arc<Self>) {
+        let mut known = BTreeSet::new();
+        while !self.is_stopping() {
+            let heard = self.hub.ready.rings();
+            let workspace = self.hub.workspace.clone();
+            let listed = self.hub.store.ask(op::ListQueues { workspace }).await;
+            let listed = listed.map(|queues| queues.0);
+            if let Ok(listed) = &listed {
+                let limited = listed.iter().filter(|queue| queue.worker_concurrency.is_some());
+                let limited = limited.map(|queue| queue.name.clone()).collect();
+                *self.limited.lock().expect("invariant: not poisoned") = limited;
+            }
+            let names = listed.unwrap_or_default().into_iter().map(|queue| queue.name);
+            for name in names.chain([op::DEFAULT_QUEUE.to_owned()]) {
+                if known.insert(name.clone()) {
+                    self.spawn_loop(move |core| Box::pin(async move { core.queue(name).await }));
+                }
+            }
+            // Not at every ring: a new queue may wait for a moment.
+            self.hub.env.sleep(self.config.poll.0).await;
+            self.idle(heard, self.config.poll.1).await;
+        }
+    }
+
+    /// Claims runs of one queue.
+    async fn queue(self: Arc<Self>, name: String) {
+        let mut pace = Pace::new(self.config.poll);
+        let mut after_partition = String::new();
+        while !self.is_stopping() {
+            let heard = self.hub.ready.rings();
+            let claimed = self.dequeue(&name, &after_partition).await;
+            if let Some(last) = claimed.as_ref().ok().and_then(|took| took.last.as_ref()) {
+                after_partition.clone_from(last);
+            }
+            self.after_claim(claimed, heard, &mut pace).await;
+        }
+    }
+
+    async fn dequeue(self: &Arc<Self>, name: &str, after_partition: &str) -> Result<Took> {
+        let limited = self.limited.lock().expect("invariant: not poisoned").contains(name);
+        let _turn = match limited {
+            true => Some(self.claiming.lock().await),
+            false => None,
+        };
+        let limit = self.room();
+        if limit == 0 {
+            return Ok(Took::default());
+        }
+        let has = self.has(Some(name)).into_iter().map(|(_, partition, runs)| (partition, runs));
+        let dequeue = op::Dequeue {
+            workspace: self.hub.workspace.clone(),
+            queue: name.to_owned(),
+            worker: self.id.clone(),
+            app_version: self.config.app_version.clone(),
+            limit,
+            worker_has: has.collect(),
+            after_partition: after_partition.to_owned(),
+            lease_until: self.lease_until(),
+            now: self.hub.now(),
+        };
+        Ok(self.took(self.hub.store.ask(dequeue).await?))
+    }
+
+    /// Launches what was claimed: from here on it is counted.
+    fn took(self: &Arc<Self>, claimed: Claimed) -> Took {
+        for run_id in &claimed.exhausted {
+            tracing::warn!(run_id, "a run lost its worker too often and was parked");
+        }
+        let last = claimed.runs.last().map(|run| run.partition.clone());
+        for run in claimed.runs {
+            self.launch(run);
+        }
+        Took { last, next_at: claimed.next_at }
+    }
+
+    /// Waits before the next claim, unless the last one found something.
+    async fn after_claim(&self, claimed: Result<Took>, heard: u64, pace: &mut Pace) {
+        let took = match claimed {
+            Ok(took) => took,
+            Err(error) => {
+                tracing::error!(%error, "a claim failed");
+                pace.back_off();
+                return self.idle(u64::MAX, pace.wait()).await;
+            }
+        };
+        pace.ease();
+        if took.last.is_some() {
+            return;
+        }
+        let now = self.hub.now();
+        let wait = took.next_at.map_or(pace.wait(), |at| now.until(at).min(pace.wait()));
+        self.idle(heard, wait.max(Duration::from_millis(1))).await;
+    }
+}
