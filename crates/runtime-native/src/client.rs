@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::{Either, select};
 use steadfast_core::driver::{Outcome, Record};
 use steadfast_core::env::{Env, new_id};
@@ -216,27 +215,26 @@ impl Client {
         Ok(self.hub.store.ask(op::ListSteps { workspace, run_id, from, limit }).await?.0)
     }
 
-    /// Waits for a run's end. The end is pushed when this process brings it about; otherwise the
-    /// store is asked, sooner when it hints at a change.
+    /// Waits for a run's end. The end is pushed when this process brings it about; otherwise one
+    /// question to the store, for all who wait, finds it (see `Hub::look_after`).
     pub async fn wait(&self, run_id: &str) -> Result<RunEnd> {
-        const MOST: Duration = Duration::from_secs(1);
+        /// However ends are pushed, a waiter looks for itself now and then.
+        const LOOK: Duration = Duration::from_secs(5);
         let mut watch = self.hub.watch(run_id);
-        // Watched first: a run that is live here after that will have its end pushed.
-        let mut look = !self.hub.live().contains_key(run_id);
-        let mut pause = if look { Duration::from_millis(20) } else { MOST };
         loop {
-            if look && let Some(end) = RunEnd::of(&self.get(run_id).await?) {
-                return Ok(end);
+            // Watched first: a run that is live here after that will have its end pushed.
+            if !self.hub.live().contains_key(run_id) {
+                if let Some(end) = RunEnd::of(&self.get(run_id).await?) {
+                    return Ok(end);
+                }
+                self.hub.look_after();
             }
-            look = true;
-            let hint = select(self.hub.store.changed(), self.hub.env.sleep(pause)).map(|_| ());
-            match select(&mut watch.told, Box::pin(hint)).await {
+            match select(&mut watch.told, self.hub.env.sleep(LOOK)).await {
                 Either::Left((Ok(end), _)) => return Ok(end),
                 // The worker of this process gave the run up without ending it.
                 Either::Left((Err(_), _)) => watch.again(),
                 Either::Right(_) => {}
             }
-            pause = (pause * 2).min(MOST);
         }
     }
 

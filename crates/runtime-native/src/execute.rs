@@ -48,6 +48,8 @@ pub(crate) struct Launch {
     pub(crate) registry: Arc<Registry>,
     pub(crate) config: Arc<Config>,
     pub(crate) run: op::RunRow,
+    /// Whether it came by its queue, and holds a place there that others may wait for.
+    pub(crate) holds_place: bool,
     pub(crate) lease_until: Arc<AtomicI64>,
     pub(crate) notices: mpsc::UnboundedReceiver<Notice>,
 }
@@ -84,12 +86,14 @@ pub(crate) struct Execution {
     look: bool,
     /// Whether the worker shuts down: nothing new leaves the process.
     draining: bool,
+    /// Whether others may wait for its place on the queue.
+    holds_place: bool,
 }
 
 impl Execution {
     /// Loads what the run has and prepares its code. `None` when the run is not ours to execute.
     pub(crate) async fn prepare(launch: Launch) -> Option<Self> {
-        let Launch { hub, registry, config, run, lease_until, notices } = launch;
+        let Launch { hub, registry, config, run, holds_place, lease_until, notices } = launch;
         // A first claim has nothing to load, unless a fork copied steps or a signal came early.
         let fresh = run.epoch == 1 && run.forked_from.is_empty() && run.inbox == 0;
         let mut loaded = op::Loaded::default();
@@ -128,6 +132,7 @@ impl Execution {
             missing: Vec::new(),
             look: false,
             draining: false,
+            holds_place,
             run,
         })
     }

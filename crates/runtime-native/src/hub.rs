@@ -4,14 +4,15 @@
 //! hub also looks there.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures::channel::{mpsc, oneshot};
+use futures::future::select;
 use steadfast_core::env::Env;
-use steadfast_core::{RunStatus, Timestamp};
-use steadfast_store::{OpenStore, op};
+use steadfast_core::{RunStatus, Timestamp, limits};
+use steadfast_store::{OpenStore, StoreExt, op};
 
 use crate::bell::Bell;
 use crate::client::RunEnd;
@@ -48,6 +49,8 @@ pub(crate) struct Hub {
     pub(crate) freed: Bell,
     live: Mutex<BTreeMap<String, Live>>,
     watchers: Mutex<BTreeMap<String, Vec<oneshot::Sender<RunEnd>>>>,
+    /// Whether somebody looks after the runs that others execute.
+    looking: AtomicBool,
 }
 
 impl Hub {
@@ -60,6 +63,7 @@ impl Hub {
             freed: Bell::default(),
             live: Mutex::default(),
             watchers: Mutex::default(),
+            looking: AtomicBool::new(false),
         }
     }
 
@@ -128,6 +132,63 @@ impl Hub {
             // The waiter may have given up.
             let _ = watcher.send(end.clone());
         }
+    }
+
+    /// Looks for the ends of runs that are watched here and executed elsewhere: one question for all
+    /// of them, whenever the store hints at an end, for as long as there are any.
+    pub(crate) fn look_after(self: &Arc<Self>) {
+        if self.looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let hub = self.clone();
+        let look = async move {
+            loop {
+                hub.look_until_none_is_left().await;
+                hub.looking.store(false, Ordering::Release);
+                // Somebody may have come who saw us still looking.
+                if hub.elsewhere().is_empty() || hub.looking.swap(true, Ordering::AcqRel) {
+                    return;
+                }
+            }
+        };
+        self.env.spawn("ends", Box::pin(look));
+    }
+
+    async fn look_until_none_is_left(&self) {
+        const LEAST: Duration = Duration::from_millis(20);
+        const MOST: Duration = Duration::from_secs(1);
+        let mut pause = LEAST;
+        loop {
+            // Asked for before looking, so that an end between the two is heard.
+            let hint = self.store.ended();
+            let begun = self.env.now();
+            let run_ids = self.elsewhere();
+            if run_ids.is_empty() {
+                return;
+            }
+            let mut found = false;
+            for run_ids in run_ids.chunks(limits::CLAIM_BATCH) {
+                let (workspace, run_ids) = (self.workspace.clone(), run_ids.to_vec());
+                let ends = self.store.ask(op::GetEnds { workspace, run_ids }).await;
+                for run in ends.map(|ends| ends.0).unwrap_or_default() {
+                    if let Some(end) = RunEnd::of(&run) {
+                        self.ended(&run.run_id, &end);
+                        found = true;
+                    }
+                }
+            }
+            pause = if found { LEAST } else { (pause * 2).min(MOST) };
+            // Hints may come faster than answers: half of the time is for others.
+            self.env.sleep(begun.until(self.env.now())).await;
+            select(hint, self.env.sleep(pause)).await;
+        }
+    }
+
+    /// The runs that are watched here and executed elsewhere.
+    fn elsewhere(&self) -> Vec<String> {
+        let watched: Vec<String> = self.watchers().keys().cloned().collect();
+        let live = self.live();
+        watched.into_iter().filter(|run_id| !live.contains_key(run_id)).collect()
     }
 
     pub(crate) fn lease(&self, run: &op::RunRow) -> op::Lease {

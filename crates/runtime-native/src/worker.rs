@@ -129,7 +129,7 @@ impl Worker {
         let started = client.started(&start, reply)?;
         let new = started.is_some();
         if let Some(Some(lease)) = started {
-            core.launch(claimed_row(start, &lease));
+            core.launch(claimed_row(start, &lease), false);
         }
         Ok((run_id, new))
     }
@@ -256,7 +256,7 @@ impl Core {
     }
 
     /// Executes a claimed run as a task of its own.
-    fn launch(self: &Arc<Self>, run: op::RunRow) {
+    fn launch(self: &Arc<Self>, run: op::RunRow, holds_place: bool) {
         self.hub.env.crash_point("run.claimed");
         let (notices, heard) = mpsc::unbounded();
         let lease_until = Arc::new(AtomicI64::new(run.wake_at.as_micros()));
@@ -278,6 +278,7 @@ impl Core {
             registry: self.registry.clone(),
             config: self.config.clone(),
             run,
+            holds_place,
             lease_until,
             notices: heard,
         };

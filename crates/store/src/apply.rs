@@ -12,12 +12,16 @@ mod rows;
 mod signal;
 mod start;
 mod steer;
+#[cfg(feature = "postgres")]
+mod together;
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use own::{Due, due};
 #[cfg(all(test, feature = "sqlite"))]
 pub(crate) use read::CHILDREN_OF;
 pub(crate) use start::start;
+#[cfg(feature = "postgres")]
+pub(crate) use together::together;
 
 use crate::error::Error;
 use crate::gate::Tx;
@@ -46,6 +50,7 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::PutQueue(op) => Reply::PutQueue(queue::put(tx, op).await?),
         Op::Purge(op) => Reply::Purge(steer::purge(tx, op).await?),
         Op::GetRun(op) => Reply::GetRun(read::get_run(tx, op).await?),
+        Op::GetEnds(op) => Reply::GetEnds(read::get_ends(tx, op).await?),
         Op::ListRuns(op) => Reply::ListRuns(read::list_runs(tx, op).await?),
         Op::ListSteps(op) => Reply::ListSteps(read::list_steps(tx, op).await?),
         Op::Load(op) => Reply::Load(read::load(tx, op).await?),

@@ -42,6 +42,9 @@ impl Dialect {
                 Mysql => format!("ON DUPLICATE KEY UPDATE {column} = {column}"),
             });
         }
+        if hole == "arrows" {
+            return Some(crate::migrate::arrows());
+        }
         let text = match (hole, self) {
             ("run_columns", _) => RUN_COLUMNS,
             ("step_columns", _) => STEP_COLUMNS,
@@ -63,6 +66,13 @@ impl Dialect {
             ("end", Sqlite) => "STRICT",
             ("end", Postgres) => "",
             ("end", Mysql) => "ENGINE=InnoDB",
+            // Runs that are over, the most, need not be in the indexes by which work is found. What
+            // uses such an index repeats its condition. MySQL has none of them.
+            ("of_active", Sqlite | Postgres) => "WHERE finished_at IS NULL",
+            ("and_active", Sqlite | Postgres) => "AND finished_at IS NULL",
+            ("of_waking", Sqlite | Postgres) => "WHERE wake_at < 9223372036854775807",
+            ("and_waking", Sqlite | Postgres) => "AND wake_at < 9223372036854775807",
+            ("of_active" | "and_active" | "of_waking" | "and_waking", Mysql) => "",
             // Most runs have no parent, and need not be in an index by it. MySQL has no such indexes.
             ("of_children", Sqlite | Postgres) => "WHERE parent <> ''",
             ("of_children", Mysql) => "",
@@ -76,12 +86,11 @@ impl Dialect {
 
     /// The placeholder for parameter `n` (from 1). Postgres is told the type, because it cannot
     /// always infer one.
-    pub(crate) fn placeholder(self, n: usize, integer: bool) -> String {
-        match (self, integer) {
-            (Dialect::Sqlite, _) => format!("?{n}"),
-            (Dialect::Postgres, true) => format!("${n}::int8"),
-            (Dialect::Postgres, false) => format!("${n}::text"),
-            (Dialect::Mysql, _) => "?".to_owned(),
+    pub(crate) fn placeholder(self, n: usize, ty: &str) -> String {
+        match self {
+            Dialect::Sqlite => format!("?{n}"),
+            Dialect::Postgres => format!("${n}::{ty}"),
+            Dialect::Mysql => "?".to_owned(),
         }
     }
 }

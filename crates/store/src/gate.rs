@@ -18,6 +18,9 @@ pub(crate) enum Value<'a> {
     Text(Option<Cow<'a, str>>),
     /// Several texts for `IN (:name)`.
     Texts(Vec<Cow<'a, str>>),
+    /// A column of numbers or texts, where a database takes columns side by side.
+    IntColumn(Vec<Option<i64>>),
+    TextColumn(Vec<Option<Cow<'a, str>>>),
 }
 
 /// A parameter in its place: lists are spread.
@@ -25,6 +28,8 @@ pub(crate) enum Value<'a> {
 pub(crate) enum Bound<'a> {
     Int(Option<i64>),
     Text(Option<&'a str>),
+    IntColumn(&'a [Option<i64>]),
+    TextColumn(&'a [Option<Cow<'a, str>>]),
 }
 
 macro_rules! value_from {
@@ -56,6 +61,39 @@ value_from! {
 
 /// Named parameters of one call.
 pub(crate) type Params<'a> = &'a [(&'static str, Value<'a>)];
+
+/// Named parameters that somebody keeps.
+pub(crate) type Fields<'a> = Vec<(&'static str, Value<'a>)>;
+
+/// Turns rows of the same fields into columns.
+pub(crate) fn columns<'a>(rows: Vec<Fields<'a>>) -> Fields<'a> {
+    let mut rows = rows.into_iter();
+    let column = |(name, value)| match value {
+        Value::Int(v) => (name, Value::IntColumn(vec![v])),
+        Value::Text(v) => (name, Value::TextColumn(vec![v])),
+        other => (name, other),
+    };
+    let mut columns: Fields<'a> = rows.next().into_iter().flatten().map(column).collect();
+    for row in rows {
+        for ((name, column), (field, value)) in columns.iter_mut().zip(row) {
+            debug_assert_eq!(*name, field, "invariant: rows have the same fields");
+            match (column, value) {
+                (Value::IntColumn(column), Value::Int(v)) => column.push(v),
+                (Value::TextColumn(column), Value::Text(v)) => column.push(v),
+                (column, value) => unreachable!("invariant: {value:?} fits {column:?}"),
+            }
+        }
+    }
+    columns
+}
+
+/// Writes named parameters as [`Fields`].
+macro_rules! fields {
+    ($($name:ident : $value:expr),* $(,)?) => {
+        vec![$((stringify!($name), $crate::gate::Value::from($value))),*]
+    };
+}
+pub(crate) use fields;
 
 /// Writes named parameters: `params! { workspace: &ws, now: now }`.
 macro_rules! params {

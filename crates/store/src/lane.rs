@@ -74,6 +74,7 @@ fn place(op: &Op) -> usize {
         Op::Purge(op) => (&op.workspace, &op.workspace),
         // Reads have sessions of their own; here they would merely wait.
         Op::GetRun(_)
+        | Op::GetEnds(_)
         | Op::ListRuns(_)
         | Op::ListSteps(_)
         | Op::Load(_)
@@ -88,7 +89,15 @@ fn place(op: &Op) -> usize {
     usize::try_from(hasher.finish() % LANES as u64).unwrap_or(0)
 }
 
-/// Whether somebody who waits for work, a signal or an end should look again.
+/// Whether the operation may have ended runs.
+fn ends(op: &Op, reply: &Reply) -> bool {
+    match reply {
+        Reply::Wake(claimed) => !claimed.exhausted.is_empty(),
+        _ => matches!(op, Op::Finish(_) | Op::Cancel(_)),
+    }
+}
+
+/// Whether somebody who waits for work or for a signal should look again.
 fn makes_ready(op: &Op, reply: &Reply) -> bool {
     let sends = |entries: &[Entry]| {
         entries.iter().any(|entry| matches!(entry.with, Some(With::Send(_) | With::Spawn(_))))
@@ -100,7 +109,6 @@ fn makes_ready(op: &Op, reply: &Reply) -> bool {
         _ => matches!(
             op,
             Op::Signal(_)
-                | Op::Finish(_)
                 | Op::Cancel(_)
                 | Op::Resume(_)
                 | Op::Fork(_)
@@ -220,10 +228,15 @@ impl<C: Connect> Lane<C> {
         }
     }
 
-    fn announce<'a>(&self, mut done: impl Iterator<Item = (&'a Op, &'a Result<Reply, Error>)>) {
-        if done.any(|(op, reply)| reply.as_ref().is_ok_and(|reply| makes_ready(op, reply))) {
-            self.connect.announce();
+    fn announce<'a>(&self, done: impl Iterator<Item = (&'a Op, &'a Result<Reply, Error>)>) {
+        let (mut ready, mut ended) = (false, false);
+        for (op, reply) in done {
+            if let Ok(reply) = reply {
+                ready |= makes_ready(op, reply);
+                ended |= ends(op, reply);
+            }
         }
+        self.connect.announce(ready, ended);
     }
 }
 

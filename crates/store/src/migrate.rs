@@ -5,6 +5,8 @@
 //! skipped if what it creates is there already, so an interrupted migration is taken up where it
 //! stopped.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use steadfast_core::RunStatus;
 
 use crate::dialect::Dialect;
@@ -40,9 +42,6 @@ pub(crate) fn statements(dialect: Dialect, from: i64) -> Result<Vec<Ddl>, Error>
         // Nothing is there, so everything is made as it is today.
         for name in statement::schema() {
             ddl.push(create(dialect, name));
-            if name == "create_run_transition" {
-                ddl.extend(arrows(dialect));
-            }
         }
         return Ok(ddl);
     }
@@ -59,22 +58,20 @@ fn create(dialect: Dialect, name: &str) -> Ddl {
     Ddl { creates: name.trim_start_matches("create_").to_owned(), sql }
 }
 
-/// The lifecycle's arrows, as rows that the foreign key `run_lifecycle` refers to.
-fn arrows(dialect: Dialect) -> Vec<Ddl> {
-    let keep = statement::fill(dialect, "{{or_keep:to_state}}");
-    let mut pairs: Vec<(&str, &str)> =
-        RunStatus::TABLE.iter().map(|(from, _, to)| (from.as_str(), to.as_str())).collect();
+/// The lifecycle's arrows, as the condition of the check `run_lifecycle`. Not a foreign key to a
+/// table of arrows: on Postgres every write would share a lock on the same few rows.
+pub(crate) fn arrows() -> String {
+    let mut moves: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (from, _, to) in RunStatus::TABLE {
+        moves.entry(from.as_str()).or_default().insert(to.as_str());
+    }
     // A life begins from nothing; an update that keeps the status keeps the pair.
-    pairs.extend(RunStatus::START.iter().map(|start| ("", start.as_str())));
-    pairs.sort_unstable();
-    pairs.dedup();
-    let insert = |(from, to): &(&str, &str)| Ddl {
-        creates: String::new(),
-        sql: format!(
-            "INSERT INTO run_transition (from_state, to_state) VALUES ('{from}', '{to}') {keep}"
-        ),
+    moves.insert("", RunStatus::START.iter().map(|start| start.as_str()).collect());
+    let arrow = |(from, to): (&str, BTreeSet<&str>)| {
+        let to: Vec<String> = to.iter().map(|to| format!("'{to}'")).collect();
+        format!("(prev_status = '{from}' AND status IN ({}))", to.join(", "))
     };
-    pairs.iter().map(insert).collect()
+    moves.into_iter().map(arrow).collect::<Vec<_>>().join(" OR ")
 }
 
 #[cfg(test)]

@@ -38,7 +38,16 @@ pub trait Store: Send + Sync + 'static {
         Tally::default()
     }
 
-    /// A hint that something changed elsewhere: resolves when a notification arrives, or never.
+    /// Hints to other processes that something may have become ready, where the store cannot know
+    /// it by itself: the end of a run frees a place only if it came by a queue with limits.
+    fn announce(&self) {}
+
+    /// A hint that a run ended elsewhere: resolves when a notification arrives, or never.
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    /// A hint that something became ready elsewhere: resolves when a notification arrives, or never.
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
@@ -89,6 +98,12 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     fn tally(&self) -> Tally {
         (**self).tally()
+    }
+    fn announce(&self) {
+        (**self).announce();
+    }
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        (**self).ended()
     }
     fn changed(&self) -> BoxFuture<'_, ()> {
         (**self).changed()
@@ -192,6 +207,8 @@ operations! {
     Purge -> Purged, Write;
     /// One run.
     GetRun -> FoundRun, Read;
+    /// Which of some runs are over.
+    GetEnds -> Ends, Read;
     /// Runs by filter, newest first.
     ListRuns -> RunPage, Read;
     /// Records of a run, in call order.

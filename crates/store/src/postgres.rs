@@ -9,6 +9,7 @@ mod bell;
 mod connection;
 mod fault;
 mod pipeline;
+mod statistics;
 mod work;
 
 use std::any::Any;
@@ -26,8 +27,8 @@ use crate::error::Error;
 use crate::lane::Lanes;
 use crate::op::{Op, Record, Reply, Store, Written};
 use crate::session::{self, Chores, Pool};
-use bell::Bell;
 use crate::tally::{Counters, Tally};
+use bell::Bell;
 use connection::Connector;
 
 /// Sessions for reading, at most.
@@ -50,7 +51,7 @@ impl Postgres {
     /// Opens the database of a URL (`postgres://user@host/database`), bringing its schema up to
     /// date.
     pub async fn open(url: &str) -> Result<Self, Error> {
-        let bell = Arc::new(Bell::new());
+        let bell = Arc::new(Bell::default());
         let connector = Arc::new(Connector::new(url, bell.clone())?);
         let counters = connector.counters.clone();
         let mut first = session::first(&*connector).await?;
@@ -60,6 +61,7 @@ impl Postgres {
         let readers = Pool::new(connector.clone(), READERS);
         let chores = vec![
             tokio::spawn(session::keep_clock(readers.clone(), offset.clone())),
+            tokio::spawn(statistics::keep(readers.clone())),
             tokio::spawn(bell::ring(connector.clone(), bell.clone(), channel)),
         ];
         Ok(Self {
@@ -90,6 +92,14 @@ impl Store for Postgres {
 
     fn clock_offset_us(&self) -> i64 {
         self.offset.load(Ordering::Relaxed)
+    }
+
+    fn announce(&self) {
+        self.bell.pull(true, false);
+    }
+
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.bell.end_heard())
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {

@@ -92,8 +92,8 @@ pub(crate) trait Connect: Send + Sync + 'static {
     type Session: Session;
     /// Connects; [`Error::Transient`] if that may work later.
     fn connect(&self) -> impl Future<Output = Result<Self::Session, Error>> + Send;
-    /// Called after a commit that made something ready for others.
-    fn announce(&self) {}
+    /// Called after a commit that may have made something ready for others, or ended a run.
+    fn announce(&self, _ready: bool, _ended: bool) {}
 }
 
 /// How often contention is met with another try before it is reported.
@@ -282,6 +282,7 @@ fn is_one_statement(op: &Op) -> bool {
     matches!(
         op,
         Op::GetRun(_)
+            | Op::GetEnds(_)
             | Op::ListRuns(_)
             | Op::ListSteps(_)
             | Op::GetValue(_)

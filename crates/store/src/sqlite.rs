@@ -6,6 +6,7 @@
 //! Deliberately absent: timers for batching. An idle store commits at once.
 
 mod connection;
+mod watch;
 mod work;
 mod writer;
 
@@ -17,7 +18,7 @@ use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use rusqlite::Connection;
 use steadfast_core::driver::Outcome;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 pub use rusqlite;
 pub use work::{Work, start_in};
@@ -35,6 +36,8 @@ pub struct Sqlite {
     tasks: mpsc::Sender<Task>,
     readers: Readers,
     counters: Arc<Counters>,
+    /// Rung when another connection has written; none for a database in memory.
+    bell: Option<Arc<Notify>>,
 }
 
 /// Reader connections, made when needed and kept. In memory there is only the writer's.
@@ -57,13 +60,17 @@ impl Sqlite {
         let ready = move || connection::open_ready(&place).map(|connection| (connection, place));
         let opened = tokio::task::spawn_blocking(ready).await.map_err(|_| Error::Closed)?;
         let (connection, place) = opened?;
-        let readers = match place.as_str() {
-            connection::MEMORY => Readers::Memory,
-            file => Readers::File { path: PathBuf::from(file), idle: Arc::default() },
+        let (readers, bell) = match place.as_str() {
+            connection::MEMORY => (Readers::Memory, None),
+            file => {
+                let path = PathBuf::from(file);
+                let bell = watch::spawn(&path)?;
+                (Readers::File { path, idle: Arc::default() }, Some(bell))
+            }
         };
         let counters = Arc::new(Counters::default());
         let tasks = writer::spawn(connection, counters.clone())?;
-        Ok(Self { tasks, readers, counters })
+        Ok(Self { tasks, readers, counters, bell })
     }
 
     async fn send<T>(
@@ -117,6 +124,17 @@ impl Store for Sqlite {
 
     fn tally(&self) -> Tally {
         self.counters.read()
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        match &self.bell {
+            Some(bell) => Box::pin(bell.notified()),
+            None => Box::pin(std::future::pending()),
+        }
+    }
+
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        self.changed()
     }
 
     fn transact(

@@ -15,6 +15,7 @@ const FILES: &[&str] = &[
     include_str!("sql/run.sql"),
     include_str!("sql/step.sql"),
     include_str!("sql/queue.sql"),
+    include_str!("sql/together.sql"),
 ];
 
 static STATEMENTS: LazyLock<BTreeMap<&'static str, &'static str>> = LazyLock::new(|| {
@@ -103,7 +104,7 @@ fn width(len: usize) -> usize {
 fn list_width(value: &Value<'_>) -> Option<usize> {
     match value {
         Value::Texts(list) => Some(width(list.len())),
-        Value::Int(_) | Value::Text(_) => None,
+        Value::Int(_) | Value::Text(_) | Value::IntColumn(_) | Value::TextColumn(_) => None,
     }
 }
 
@@ -119,6 +120,8 @@ impl Rendered {
             match value {
                 Value::Int(v) => values.push(Bound::Int(*v)),
                 Value::Text(v) => values.push(Bound::Text(v.as_deref())),
+                Value::IntColumn(v) => values.push(Bound::IntColumn(v)),
+                Value::TextColumn(v) => values.push(Bound::TextColumn(v)),
                 Value::Texts(list) => {
                     let pad = list.last().map_or("", |text| text);
                     let more = width(list.len()) - list.len();
@@ -155,13 +158,15 @@ fn make(dialect: Dialect, raw: &str, conditions: &str, params: Params<'_>) -> Re
             continue;
         }
         let (place, value) = find(params, name);
-        let (count, integer) = match value {
-            Value::Texts(list) => (width(list.len()), false),
-            Value::Int(_) => (1, true),
-            Value::Text(_) => (1, false),
+        let (count, ty) = match value {
+            Value::Texts(list) => (width(list.len()), "text"),
+            Value::Int(_) => (1, "int8"),
+            Value::Text(_) => (1, "text"),
+            Value::IntColumn(_) => (1, "int8[]"),
+            Value::TextColumn(_) => (1, "text[]"),
         };
         let places: Vec<String> =
-            (1..=count).map(|i| dialect.placeholder(numbers + i, integer)).collect();
+            (1..=count).map(|i| dialect.placeholder(numbers + i, ty)).collect();
         numbers += count;
         sql.push_str(&places.join(", "));
         order.push((params[place].0, place));

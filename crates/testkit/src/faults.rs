@@ -308,6 +308,14 @@ impl Store for FaultStore {
         self.offset_us.load(Ordering::Relaxed)
     }
 
+    fn announce(&self) {
+        self.inner.announce();
+    }
+
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        self.inner.ended()
+    }
+
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             loop {

@@ -153,6 +153,7 @@ impl Model {
             Op::Load(op) => Reply::Load(self.load(op)),
             Op::GetValue(op) => Reply::GetValue(self.get_value(op)),
             Op::ReadStream(op) => Reply::ReadStream(self.read_stream(op)),
+            Op::GetEnds(op) => Reply::GetEnds(self.get_ends(op)),
             Op::ListQueues(op) => Reply::ListQueues(self.list_queues(op)),
             Op::InspectQueue(op) => Reply::InspectQueue(self.inspect_queue(op)),
             Op::ListWorkers(op) => Reply::ListWorkers(self.list_workers(op)),

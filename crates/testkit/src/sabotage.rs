@@ -143,4 +143,12 @@ impl Store for Sabotaged {
     fn changed(&self) -> BoxFuture<'_, ()> {
         self.inner.changed()
     }
+
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        self.inner.ended()
+    }
+
+    fn announce(&self) {
+        self.inner.announce();
+    }
 }

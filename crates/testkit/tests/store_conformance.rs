@@ -84,8 +84,7 @@ async fn every_database_refuses_every_illegal_move() {
                 let answer = command(db.kind(), &db.url, &update);
                 assert_eq!(answer.is_ok(), legal, "{:?}: {before} to {to}: {answer:?}", db.kind());
                 if let Err(text) = &answer {
-                    let names_the_rule = ["FOREIGN KEY", "foreign key", "run_lifecycle", "1452"];
-                    assert!(names_the_rule.iter().any(|rule| text.contains(rule)), "{text}");
+                    assert!(text.contains("run_lifecycle"), "{text}");
                 }
                 if legal { counts.0 += 1 } else { counts.1 += 1 }
             }

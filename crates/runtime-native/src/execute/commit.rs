@@ -64,6 +64,9 @@ impl Execution {
         if !self.run.parent.is_empty() {
             self.hub.arrived(&self.run.parent);
         }
+        if self.holds_place || !self.run.parent.is_empty() {
+            self.hub.store.announce();
+        }
         Exit::Finished
     }
 

@@ -135,7 +135,7 @@ impl Core {
         }
         let last = claimed.runs.last().map(|run| run.partition.clone());
         for run in claimed.runs {
-            self.launch(run);
+            self.launch(run, true);
         }
         Took { last, next_at: claimed.next_at }
     }

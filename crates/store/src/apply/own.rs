@@ -4,11 +4,11 @@
 //! claim by somebody else is either seen or waits; a done record is never changed.
 
 use steadfast_core::driver::{Outcome, Record as StepRecord, RecordState};
-use steadfast_core::{RunEvent, RunStatus};
+use steadfast_core::{RunEvent, RunStatus, Transition};
 
 use super::{queue, rows, signal, start};
 use crate::error::Error;
-use crate::gate::{Tx, first, params};
+use crate::gate::{Fields, Tx, fields, first, params};
 use crate::op::{
     ContinueAsNew, Entry, Finish, Lease, Record, Release, RunRow, Signal, Signalled, Started,
     Suspend, Suspended, With, Written,
@@ -90,15 +90,19 @@ pub(super) async fn finish(tx: &mut impl Tx, op: &Finish) -> Result<Written, Err
         Written::Done => {}
         other => return Ok(other),
     }
-    let (output, error) = split(&op.outcome);
-    let set = params! {
-        workspace: &op.lease.workspace, run_id: &op.lease.run_id, from: arrow.from().as_str(),
-        to: arrow.to().as_str(), epoch: op.lease.epoch, output: output, error: error, now: op.now,
-    };
-    tx.execute("run_end", set).await?;
+    tx.execute("run_end", &end_fields(op, arrow)).await?;
     queue::dedupe_free(tx, &op.lease.workspace, &run).await?;
     arrive(tx, &op.lease.workspace, &run.parent, op.now).await?;
     Ok(Written::Done)
+}
+
+/// The columns of an end.
+pub(super) fn end_fields(op: &Finish, arrow: Transition<RunStatus>) -> Fields<'_> {
+    let (output, error) = split(&op.outcome);
+    fields! {
+        workspace: &op.lease.workspace, run_id: &op.lease.run_id, from: arrow.from().as_str(),
+        to: arrow.to().as_str(), epoch: op.lease.epoch, output: output, error: error, now: op.now,
+    }
 }
 
 fn ended_as(run: &RunRow, outcome: &Outcome) -> bool {
@@ -137,13 +141,17 @@ pub(super) async fn suspend(tx: &mut impl Tx, op: &Suspend) -> Result<Suspended,
         Written::Fenced => return Ok(Suspended::Fenced),
         Written::Refused(why) => return Ok(Suspended::Refused(why)),
     }
-    let set = params! {
+    let parked = tx.execute("run_suspend", &suspend_fields(op)).await? == 1;
+    Ok(if parked { Suspended::Done } else { Suspended::Arrived })
+}
+
+/// The columns of a suspension.
+pub(super) fn suspend_fields(op: &Suspend) -> Fields<'_> {
+    fields! {
         workspace: &op.lease.workspace, run_id: &op.lease.run_id, epoch: op.lease.epoch,
         worker: &op.lease.worker, inbox: op.inbox, wake_at: op.wake_at, waits: &op.waits,
         now: op.now,
-    };
-    let parked = tx.execute("run_suspend", set).await? == 1;
-    Ok(if parked { Suspended::Done } else { Suspended::Arrived })
+    }
 }
 
 pub(super) async fn release(tx: &mut impl Tx, op: &Release) -> Result<Written, Error> {
@@ -208,20 +216,12 @@ async fn write(tx: &mut impl Tx, lease: &Lease, entries: &[Entry]) -> Result<Wri
 /// Writes one record. False when it is there already: a repeated request, whose companions are too.
 async fn put(tx: &mut impl Tx, lease: &Lease, entry: &Entry) -> Result<bool, Error> {
     let record = &entry.record;
-    let (output, error) = split(&record.outcome);
-    let fields = params! {
-        workspace: &lease.workspace, run_id: &lease.run_id, function_id: id(record),
-        seq: i64::try_from(record.seq).unwrap_or(i64::MAX), name: &record.name,
-        kind: record.kind.as_str(), state: record.state.as_str(), input: record.input.as_deref(),
-        output: output, error: error, child_run_id: record.child.as_deref().unwrap_or_default(),
-        attempt: i64::from(record.attempt), started_at: record.started_at,
-        completed_at: record.completed_at, next_at: record.next_at, epoch: lease.epoch,
-    };
+    let fields = record_fields(lease, record);
     let statement = if entry.replaces { "step_settle" } else { "step_insert" };
-    if tx.execute(statement, fields).await? == 1 {
+    if tx.execute(statement, &fields).await? == 1 {
         return Ok(true);
     }
-    let Some(mut row) = first(tx, "step_epoch", fields).await? else {
+    let Some(mut row) = first(tx, "step_epoch", &fields).await? else {
         return Err(Error::Refused(format!("step {} is not there to be settled", record.id)));
     };
     if row.int()? == lease.epoch && row.text()? == record.name {
@@ -230,6 +230,19 @@ async fn put(tx: &mut impl Tx, lease: &Lease, entry: &Entry) -> Result<bool, Err
         return Ok(entry.replaces && row.text()? != RecordState::Done.as_str());
     }
     Err(Error::Refused(format!("step {} of run {} is recorded already", record.id, lease.run_id)))
+}
+
+/// The columns of a record.
+pub(super) fn record_fields<'a>(lease: &'a Lease, record: &'a StepRecord) -> Fields<'a> {
+    let (output, error) = split(&record.outcome);
+    fields! {
+        workspace: &lease.workspace, run_id: &lease.run_id, function_id: id(record),
+        seq: i64::try_from(record.seq).unwrap_or(i64::MAX), name: &record.name,
+        kind: record.kind.as_str(), state: record.state.as_str(), input: record.input.as_deref(),
+        output: output, error: error, child_run_id: record.child.as_deref().unwrap_or_default(),
+        attempt: i64::from(record.attempt), started_at: record.started_at,
+        completed_at: record.completed_at, next_at: record.next_at, epoch: lease.epoch,
+    }
 }
 
 fn id(record: &StepRecord) -> i64 {

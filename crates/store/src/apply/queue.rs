@@ -312,10 +312,18 @@ pub(super) async fn dedupe_release(
 
 /// Frees the deduplication id of a run that ends.
 pub(super) async fn dedupe_free(tx: &mut impl Tx, ws: &str, run: &RunRow) -> Result<(), Error> {
-    if !run.dedupe_id.is_empty() {
-        let key = params! {
-            workspace: ws, queue: &run.queue, dedupe_id: &run.dedupe_id, run_id: &run.run_id,
-        };
+    free(tx, ws, &run.queue, &run.dedupe_id, &run.run_id).await
+}
+
+pub(super) async fn free(
+    tx: &mut impl Tx,
+    ws: &str,
+    queue: &str,
+    dedupe_id: &str,
+    run_id: &str,
+) -> Result<(), Error> {
+    if !dedupe_id.is_empty() {
+        let key = params! { workspace: ws, queue: queue, dedupe_id: dedupe_id, run_id: run_id };
         tx.execute("dedupe_delete", key).await?;
     }
     Ok(())

@@ -6,14 +6,30 @@ use super::rows;
 use crate::error::Error;
 use crate::gate::{Tx, Value, first, params};
 use crate::op::{
-    FoundRun, FoundValue, GetRun, GetValue, ListRuns, ListSteps, ListWorkers, Load, Loaded,
-    PendingSignal, ReadStream, RunPage, RunRow, StepPage, StreamPage, WorkerRow, Workers,
+    Ends, FoundRun, FoundValue, GetEnds, GetRun, GetValue, ListRuns, ListSteps, ListWorkers, Load,
+    Loaded, PendingSignal, ReadStream, RunPage, RunRow, StepPage, StreamPage, WorkerRow, Workers,
 };
 
 pub(super) async fn get_run(tx: &mut impl Tx, op: &GetRun) -> Result<FoundRun, Error> {
     let at = params! { workspace: &op.workspace, run_id: &op.run_id };
     let row = first(tx, "run_get", at).await?;
     Ok(FoundRun(row.map(rows::run).transpose()?.map(Box::new)))
+}
+
+pub(super) async fn get_ends(tx: &mut impl Tx, op: &GetEnds) -> Result<Ends, Error> {
+    let ids = op.run_ids.iter().map(String::as_str);
+    over(tx, &op.workspace, ids.collect()).await.map(Ends)
+}
+
+/// Those of some runs that are over, by id.
+async fn over(tx: &mut impl Tx, ws: &str, run_ids: Vec<&str>) -> Result<Vec<RunRow>, Error> {
+    if run_ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let which = params! { workspace: ws, run_ids: run_ids };
+    let mut over = rows::runs(tx.query("run_over", which).await?)?;
+    over.sort_by(|a, b| a.run_id.cmp(&b.run_id));
+    Ok(over)
 }
 
 pub(super) async fn list_runs(tx: &mut impl Tx, op: &ListRuns) -> Result<RunPage, Error> {
@@ -110,12 +126,8 @@ pub(super) async fn load(tx: &mut impl Tx, op: &Load) -> Result<Loaded, Error> {
     for mut row in tx.query("signal_pending", at).await? {
         signals.push(PendingSignal { seq: row.int()?, name: row.text()?, payload: row.text()? });
     }
-    let mut over = Vec::new();
-    if !op.children.is_empty() {
-        let which = params! { workspace: &op.workspace, run_ids: op.children.clone() };
-        over = rows::runs(tx.query("run_children_over", which).await?)?;
-        over.sort_by(|a, b| a.run_id.cmp(&b.run_id));
-    }
+    let children = op.children.iter().map(String::as_str);
+    let over = over(tx, &op.workspace, children.collect()).await?;
     let missing = missing(tx, op, &over).await?;
     Ok(Loaded { steps, signals, inbox, over, missing })
 }

@@ -4,7 +4,7 @@ use steadfast_core::{RunStatus, Timestamp};
 
 use super::{queue, rows};
 use crate::error::Error;
-use crate::gate::{Tx, first, params};
+use crate::gate::{Fields, Tx, fields, first, params};
 use crate::op::{DEFAULT_QUEUE, Debounce, Debounced, Lease, RunRow, Start, Started};
 
 /// Creates a run, or finds the one with its id.
@@ -18,8 +18,7 @@ pub(crate) async fn start(tx: &mut impl Tx, op: &Start) -> Result<Started, Error
         return Ok(reply);
     }
     if insert(tx, op, &place).await? {
-        let claimed = op.claim.as_ref().filter(|_| place.open);
-        return Ok(Started::New(claimed.map(|(worker, _)| lease(op, worker))));
+        return Ok(made(op, &place));
     }
     let row =
         first(tx, "run_lock", params! { workspace: &op.workspace, run_id: &op.run_id }).await?;
@@ -33,8 +32,14 @@ pub(crate) async fn start(tx: &mut impl Tx, op: &Start) -> Result<Started, Error
     Ok(compare(op, &existing))
 }
 
+/// The answer to a start that made a run.
+pub(super) fn made(op: &Start, place: &Place) -> Started {
+    let claimed = op.claim.as_ref().filter(|_| place.open);
+    Started::New(claimed.map(|(worker, _)| lease(op, worker)))
+}
+
 /// Where on the queue the run goes.
-struct Place {
+pub(super) struct Place {
     rank: i64,
     partition: String,
     /// Whether a start may be claimed at once: nothing limits the queue.
@@ -42,7 +47,7 @@ struct Place {
 }
 
 /// The place on the queue, or `None` if there is no such queue.
-async fn place(tx: &mut impl Tx, op: &Start) -> Result<Option<Place>, Error> {
+pub(super) async fn place(tx: &mut impl Tx, op: &Start) -> Result<Option<Place>, Error> {
     let found = queue::remembered(tx, &op.workspace, &op.queue).await?;
     Ok(match found {
         Some(queue) => Some(Place {
@@ -77,30 +82,27 @@ async fn reserve(tx: &mut impl Tx, op: &Start) -> Result<Option<Started>, Error>
 }
 
 async fn insert(tx: &mut impl Tx, op: &Start, place: &Place) -> Result<bool, Error> {
+    Ok(tx.execute("run_insert", &fields(op, place)).await? == 1)
+}
+
+/// The columns of a new run.
+pub(super) fn fields<'a>(op: &'a Start, place: &'a Place) -> Fields<'a> {
     let claimed = op.claim.as_ref().filter(|_| place.open);
     let status = if claimed.is_some() { RunStatus::Pending } else { RunStatus::Enqueued };
     let deadline =
         op.deadline_at.or_else(|| claimed.and(op.timeout).map(|timeout| op.now.after(timeout)));
-    let inserted = tx
-        .execute(
-            "run_insert",
-            params! {
-                workspace: &op.workspace, run_id: &op.run_id, workflow: &op.workflow,
-                status: status.as_str(), input: &op.input, queue: &op.queue,
-                partition_key: &place.partition, priority: op.priority, sort_rank: place.rank,
-                dedupe_id: &op.dedupe_id, app_version: &op.app_version,
-                worker: claimed.map_or("", |(worker, _)| worker.as_str()),
-                epoch: i64::from(claimed.is_some()), attempts: i64::from(claimed.is_some()),
-                max_attempts: op.max_attempts, created_at: op.now,
-                started_at: claimed.map(|_| op.now),
-                ready_at: op.ready_at,
-                wake_at: claimed.map_or(Timestamp::NEVER, |(_, until)| *until),
-                timeout_us: op.timeout, deadline_at: deadline, forked_from: "",
-                parent: &op.parent, detached: op.detached, seed: op.seed,
-            },
-        )
-        .await?;
-    Ok(inserted == 1)
+    fields! {
+        workspace: &op.workspace, run_id: &op.run_id, workflow: &op.workflow,
+        status: status.as_str(), input: &op.input, queue: &op.queue,
+        partition_key: &place.partition, priority: op.priority, sort_rank: place.rank,
+        dedupe_id: &op.dedupe_id, app_version: &op.app_version,
+        worker: claimed.map_or("", |(worker, _)| worker.as_str()),
+        epoch: i64::from(claimed.is_some()), attempts: i64::from(claimed.is_some()),
+        max_attempts: op.max_attempts, created_at: op.now, started_at: claimed.map(|_| op.now),
+        ready_at: op.ready_at, wake_at: claimed.map_or(Timestamp::NEVER, |(_, until)| *until),
+        timeout_us: op.timeout, deadline_at: deadline, forked_from: "", parent: &op.parent,
+        detached: op.detached, seed: op.seed,
+    }
 }
 
 fn lease(op: &Start, worker: &str) -> Lease {

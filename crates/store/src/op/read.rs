@@ -18,6 +18,19 @@ pub struct GetRun {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundRun(pub Option<Box<RunRow>>);
 
+/// Asks which of some runs are over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GetEnds {
+    /// The workspace.
+    pub workspace: String,
+    /// The runs.
+    pub run_ids: Vec<String>,
+}
+
+/// Those that are over, by id.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ends(pub Vec<RunRow>);
+
 /// Which runs; an empty field does not filter.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunFilter {

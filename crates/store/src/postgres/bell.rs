@@ -1,12 +1,13 @@
 //! The bell: a commit here that makes something ready wakes those who wait there.
 //!
-//! Invariants: a notification says nothing but "look again"; after a lost connection everybody is
+//! Invariants: a notification says nothing but "look again", for work or for an end; after a lost connection everybody is
 //! woken, and only after LISTEN is in force again, so nothing falls between. Notifications are sent
 //! after the commit, on the listener's own connection and for all lanes together: sent inside the
 //! commits they would queue these behind one lock of the whole server.
-//! Deliberately absent: payloads, and any promise. Polling finds what a lost notification told.
+//! Deliberately absent: what or who is meant, and any promise. Polling finds what a lost notification told.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
@@ -19,19 +20,43 @@ use crate::backend::{Backoff, random};
 use crate::error::Error;
 
 /// Pulled by our commits, heard by everybody who waits.
+#[derive(Default)]
 pub(super) struct Bell {
     pulled: Notify,
+    /// What the next notification is to say.
+    is_ready: AtomicBool,
+    has_ended: AtomicBool,
     rung: Notify,
+    rung_for_end: Notify,
 }
 
+/// What a notification says: something is ready, a run has ended, or both.
+const READY: &str = "r";
+const ENDED: &str = "e";
+const BOTH: &str = "re";
+
 impl Bell {
-    pub(super) fn new() -> Self {
-        Self { pulled: Notify::new(), rung: Notify::new() }
+    /// Asks for a notification to be sent soon.
+    pub(super) fn pull(&self, ready: bool, ended: bool) {
+        self.is_ready.fetch_or(ready, Ordering::AcqRel);
+        self.has_ended.fetch_or(ended, Ordering::AcqRel);
+        if ready || ended {
+            self.pulled.notify_one();
+        }
     }
 
-    /// Asks for a notification to be sent soon.
-    pub(super) fn pull(&self) {
-        self.pulled.notify_one();
+    fn ring(&self, payload: &str) {
+        if payload.contains(READY) {
+            self.rung.notify_waiters();
+        }
+        if payload.contains(ENDED) {
+            self.rung_for_end.notify_waiters();
+        }
+    }
+
+    /// Resolves when the next end of a run is told after this call.
+    pub(super) fn end_heard(&self) -> Notified<'_> {
+        self.rung_for_end.notified()
     }
 
     /// Resolves at the next notification after this call.
@@ -66,13 +91,13 @@ async fn attend(
         let sql = format!("SET synchronous_commit = off; LISTEN {channel}");
         client.batch_execute(&sql).await.map_err(super::connection::sorted)?;
         *backoff = Backoff::new();
-        bell.rung.notify_waiters();
+        bell.ring(BOTH);
         send(&client, bell, channel).await
     };
     let hear = async {
         while let Some(Ok(message)) = messages.next().await {
-            if matches!(message, AsyncMessage::Notification(_)) {
-                bell.rung.notify_waiters();
+            if let AsyncMessage::Notification(note) = message {
+                bell.ring(note.payload());
             }
         }
     };
@@ -86,9 +111,16 @@ async fn attend(
 async fn send(client: &Client, bell: &Bell, channel: &str) -> Result<(), Error> {
     /// Commits closer together than this share a notification.
     const APART: Duration = Duration::from_millis(2);
-    let sql = format!("NOTIFY {channel}");
     loop {
         bell.pulled.notified().await;
+        let ready = bell.is_ready.swap(false, Ordering::AcqRel);
+        let payload = match (ready, bell.has_ended.swap(false, Ordering::AcqRel)) {
+            (true, true) => BOTH,
+            (true, false) => READY,
+            (false, true) => ENDED,
+            (false, false) => continue,
+        };
+        let sql = format!("NOTIFY {channel}, '{payload}'");
         client.batch_execute(&sql).await.map_err(super::connection::sorted)?;
         tokio::time::sleep(APART).await;
     }

@@ -21,7 +21,7 @@ use super::{fault, pipeline};
 use crate::apply;
 use crate::dialect::Dialect;
 use crate::error::Error;
-use crate::gate::{Bound, Params, Row, Tx, Value};
+use crate::gate::{Bound, Memo, Params, Row, Tx, Value};
 use crate::migrate::{self, LOCK, VERSION, VERSION_TABLE};
 use crate::op::Op;
 use crate::open::redacted;
@@ -31,12 +31,22 @@ use crate::tally::Counters;
 
 /// What every session is set to. Escapes in texts are ours to decide, so the old reading is off. A
 /// session that stands still inside a transaction holds row locks, and for no longer than a lease.
+/// Plans are made while the tables are small and kept while they grow, so the ways that are good for
+/// small tables only are closed: every statement of ours has an index that was made for it.
 const SETTINGS: &str = "SET statement_timeout = '60s'; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = '15s'; \
     SET default_transaction_isolation = 'read committed'; \
-    SET standard_conforming_strings = on; SET client_min_messages = warning";
+    SET standard_conforming_strings = on; SET client_min_messages = warning; \
+    SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
 /// Prepared statements a connection keeps; rare filters come and go.
 const STATEMENTS: usize = 512;
+
+/// The server keeps the plan of a prepared statement as it was when the tables had another size, and
+/// a new database begins with none. So a statement is prepared again each time it was used eight
+/// times as often as before.
+fn is_time_to_plan_again(uses: u64) -> bool {
+    uses.is_power_of_two() && uses.trailing_zeros() % 3 == 0 && uses > 8
+}
 
 /// The other half of a connection: it moves the messages.
 pub(super) type Messages = tokio_postgres::Connection<Socket, NoTlsStream>;
@@ -120,16 +130,17 @@ impl Connect for Connector {
         Ok(PgSession::new(client, self.counters.clone()))
     }
 
-    fn announce(&self) {
-        self.bell.pull();
+    fn announce(&self, ready: bool, ended: bool) {
+        self.bell.pull(ready, ended);
     }
 }
 
 /// One connection and what is known of it.
 pub(super) struct PgSession {
     pub(super) client: Client,
-    /// By the address of the statement's text, which lives as long as the process.
-    statements: Mutex<HashMap<usize, Statement>>,
+    /// By the address of the statement's text, which lives as long as the process; and how often
+    /// each was used.
+    statements: Mutex<HashMap<usize, (Statement, u64)>>,
     counters: Arc<Counters>,
     is_down: AtomicBool,
 }
@@ -147,22 +158,26 @@ impl PgSession {
         fault.error(fault::text(error))
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<usize, Statement>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<usize, (Statement, u64)>> {
         self.statements.lock().expect("invariant: not poisoned")
     }
 
     async fn prepared(&self, sql: &'static str) -> Result<Statement, Error> {
         self.counters.statement();
         let key = sql.as_ptr() as usize;
-        if let Some(known) = self.known().get(&key) {
-            return Ok(known.clone());
+        if let Some((known, uses)) = self.known().get_mut(&key) {
+            *uses += 1;
+            if !is_time_to_plan_again(*uses) {
+                return Ok(known.clone());
+            }
         }
         let made = self.client.prepare(sql).await.map_err(|e| self.sorted(&e))?;
         let mut known = self.known();
         if known.len() >= STATEMENTS {
             known.clear();
         }
-        known.insert(key, made.clone());
+        let uses = known.get(&key).map_or(1, |(_, uses)| *uses);
+        known.insert(key, (made.clone(), uses));
         Ok(made)
     }
 
@@ -175,6 +190,16 @@ impl PgSession {
         row.try_get(0).map_err(|e| self.sorted(&e))
     }
 
+    /// How large the table of runs is, in bytes.
+    pub(super) async fn size_of_runs(&self) -> Result<i64, Error> {
+        self.number("SELECT pg_relation_size('run')").await
+    }
+
+    /// Has the server count what the tables hold.
+    pub(super) async fn count(&self) -> Result<(), Error> {
+        self.batch("ANALYZE run, step").await
+    }
+
     /// The channel of this database's schema.
     pub(super) async fn channel(&self) -> Result<String, Error> {
         let sql = "SELECT current_database()::text || '.' || COALESCE(current_schema()::text, '')";
@@ -185,9 +210,27 @@ impl PgSession {
         Ok(format!("steadfast_{short}"))
     }
 
+    /// Carries out operations that cannot meet: the simple ones as a few statements for all, the
+    /// others side by side.
+    async fn flown(&self, flight: &[&Op]) -> Result<Vec<Applied>, Error> {
+        let mut host = Host { session: self, wrote: false, memo: Memo::default() };
+        let replies = match flight {
+            [_] => vec![None],
+            _ => apply::together(&mut host, flight).await?,
+        };
+        let flown = flight.iter().zip(replies).map(|(op, reply)| async move {
+            match reply {
+                // What must be taken back has written nothing: it was left open.
+                Some(reply) => Ok(Applied { reply, wrote: false }),
+                None => self.applied(op).await,
+            }
+        });
+        try_join_all(flown.map(FutureExt::boxed)).await
+    }
+
     /// Carries out an operation; several may be under way on one session.
     async fn applied(&self, op: &Op) -> Result<Applied, Error> {
-        let mut host = Host { session: self, wrote: false };
+        let mut host = Host { session: self, wrote: false, memo: Memo::default() };
         let reply = apply::apply(&mut host, op).await?;
         Ok(Applied { reply, wrote: host.wrote })
     }
@@ -215,8 +258,7 @@ impl Session for PgSession {
     async fn apply_all(&mut self, ops: &[&Op]) -> Result<Vec<Applied>, Error> {
         let mut applied = Vec::with_capacity(ops.len());
         for flight in pipeline::flights(ops) {
-            let flight = flight.iter().map(|op| self.applied(op).boxed());
-            applied.extend(try_join_all(flight).await?);
+            applied.extend(self.flown(flight).await?);
         }
         Ok(applied)
     }
@@ -271,9 +313,14 @@ async fn migrate_inside(session: &PgSession) -> Result<(), Error> {
 struct Host<'a> {
     session: &'a PgSession,
     wrote: bool,
+    memo: Memo,
 }
 
 impl Tx for Host<'_> {
+    fn memo(&mut self) -> Option<&mut Memo> {
+        Some(&mut self.memo)
+    }
+
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
         self.wrote = true;
         let rendered = statement::render(Dialect::Postgres, name, "", params);
@@ -325,7 +372,12 @@ impl<C: GenericClient + Sync> Tx for Guest<'_, C> {
 
 fn typed<'a>(values: &'a [Bound<'a>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
     fn with_type<'a>(value: &'a Bound<'a>) -> (&'a (dyn ToSql + Sync), Type) {
-        let ty = if matches!(value, Bound::Int(_)) { Type::INT8 } else { Type::TEXT };
+        let ty = match value {
+            Bound::Int(_) => Type::INT8,
+            Bound::Text(_) => Type::TEXT,
+            Bound::IntColumn(_) => Type::INT8_ARRAY,
+            Bound::TextColumn(_) => Type::TEXT_ARRAY,
+        };
         (value, ty)
     }
     values.iter().map(with_type).collect()
@@ -362,11 +414,13 @@ impl ToSql for Bound<'_> {
         match self {
             Bound::Int(v) => v.to_sql(ty, out),
             Bound::Text(v) => v.to_sql(ty, out),
+            Bound::IntColumn(v) => v.to_sql(ty, out),
+            Bound::TextColumn(v) => v.to_sql(ty, out),
         }
     }
 
     fn accepts(ty: &Type) -> bool {
-        *ty == Type::INT8 || *ty == Type::TEXT
+        [Type::INT8, Type::TEXT, Type::INT8_ARRAY, Type::TEXT_ARRAY].contains(ty)
     }
 
     tokio_postgres::types::to_sql_checked!();

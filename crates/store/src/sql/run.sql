@@ -23,23 +23,23 @@ WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker 
 
 -- name: run_dequeue_select
 SELECT {{run_columns}} FROM run
-WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED'
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}}
     AND partition_key = :partition_key AND ready_at <= :now AND app_version IN ('', :app_version)
 ORDER BY sort_rank, ready_at, run_id LIMIT :limit {{skip_locked}};
 
 -- name: run_next_partition
 SELECT partition_key FROM run
-WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' AND partition_key > :after
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}} AND partition_key > :after
 ORDER BY partition_key LIMIT 1;
 
 -- name: run_has_partition
 SELECT partition_key FROM run
-WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' AND partition_key = ''
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}} AND partition_key = ''
 LIMIT 1;
 
 -- name: run_next_ready
 SELECT ready_at FROM run
-WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' AND partition_key = ''
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}} AND partition_key = ''
     AND ready_at > :now
 ORDER BY sort_rank, ready_at LIMIT 1;
 
@@ -53,12 +53,14 @@ WHERE workspace = :workspace AND status = :from AND run_id IN (:run_ids);
 
 -- name: run_wake_select
 SELECT {{run_columns}} FROM run
-WHERE workspace = :workspace AND wake_at <= :now AND app_version IN ('', :app_version)
+WHERE workspace = :workspace AND wake_at <= :now {{and_waking}} AND app_version IN ('', :app_version)
     AND queue NOT IN (:full_queues) AND {{place}} NOT IN (:full_places)
 ORDER BY wake_at, run_id LIMIT :limit {{skip_locked}};
 
 -- name: run_next_wake
-SELECT wake_at FROM run WHERE workspace = :workspace AND wake_at > :now ORDER BY wake_at LIMIT 1;
+SELECT wake_at FROM run
+WHERE workspace = :workspace AND wake_at > :now {{and_waking}}
+ORDER BY wake_at LIMIT 1;
 
 -- name: run_take_over
 UPDATE run SET wake_at = :now
@@ -133,7 +135,7 @@ SELECT {{run_columns}} FROM run
 WHERE workspace = :workspace AND {{conditions}}
 ORDER BY created_at DESC, run_id DESC LIMIT :limit;
 
--- name: run_children_over
+-- name: run_over
 SELECT {{run_columns}} FROM run
 WHERE workspace = :workspace AND run_id IN (:run_ids)
     AND status IN ('SUCCESS', 'ERROR', 'RETRIES_EXCEEDED', 'CANCELLED');
@@ -151,21 +153,21 @@ ORDER BY created_at, run_id;
 
 -- name: run_set_rank
 UPDATE run SET sort_rank = CASE WHEN :priorities = 1 THEN priority ELSE 0 END
-WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED';
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}};
 
 -- name: run_clear_partition
 UPDATE run SET partition_key = ''
-WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' AND partition_key <> '';
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}} AND partition_key <> '';
 
 -- name: run_held
 SELECT COUNT(*) FROM run
-WHERE workspace = :workspace AND queue = :queue AND status = 'PENDING' AND partition_key = :partition_key;
+WHERE workspace = :workspace AND queue = :queue AND status = 'PENDING' {{and_active}} AND partition_key = :partition_key;
 
 -- name: run_waiting
 SELECT COUNT(*) FROM run
-WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' AND partition_key = :partition_key;
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}} AND partition_key = :partition_key;
 
 -- name: run_holders
 SELECT run_id, worker, wake_at FROM run
-WHERE workspace = :workspace AND queue = :queue AND status = 'PENDING' AND partition_key = :partition_key
+WHERE workspace = :workspace AND queue = :queue AND status = 'PENDING' {{and_active}} AND partition_key = :partition_key
 ORDER BY run_id LIMIT 100;

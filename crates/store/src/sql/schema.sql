@@ -2,13 +2,6 @@
 -- A new database gets all of it; migrate.rs says what older ones lack.
 -- Holes: {{key}} a bounded key, {{ws}} a workspace, {{text}} a payload, {{int}} 64 bits, {{end}} table options.
 
--- name: create_run_transition
-CREATE TABLE run_transition (
-    from_state {{ws}} NOT NULL,
-    to_state {{ws}} NOT NULL,
-    PRIMARY KEY (from_state, to_state)
-) {{end}};
-
 -- name: create_run
 CREATE TABLE run (
     workspace {{ws}} NOT NULL,
@@ -46,8 +39,7 @@ CREATE TABLE run (
     seed {{int}} NOT NULL,
     inbox {{int}} NOT NULL,
     PRIMARY KEY (workspace, run_id),
-    CONSTRAINT run_lifecycle FOREIGN KEY (prev_status, status)
-        REFERENCES run_transition (from_state, to_state),
+    CONSTRAINT run_lifecycle CHECK ({{arrows}}),
     CONSTRAINT run_over_iff_finished CHECK (
         (status IN ('SUCCESS', 'ERROR', 'RETRIES_EXCEEDED', 'CANCELLED') AND finished_at IS NOT NULL)
         OR (status IN ('ENQUEUED', 'PENDING') AND finished_at IS NULL)),
@@ -58,10 +50,11 @@ CREATE TABLE run (
 ) {{end}};
 
 -- name: create_run_claim
-CREATE INDEX run_claim ON run (workspace, queue, status, partition_key, sort_rank, ready_at, run_id);
+CREATE INDEX run_claim ON run (workspace, queue, status, partition_key, sort_rank, ready_at, run_id)
+    {{of_active}};
 
 -- name: create_run_wake
-CREATE INDEX run_wake ON run (workspace, wake_at);
+CREATE INDEX run_wake ON run (workspace, wake_at) {{of_waking}};
 
 -- name: create_run_list
 CREATE INDEX run_list ON run (workspace, created_at, run_id);

@@ -103,10 +103,10 @@ fn commit(
     batch.extend(next);
     let answers = match trusting {
         Ok(Some(answers)) => Ok(answers),
-        Ok(None) => transaction(tx, |tx| {
-            Ok(Some(batch.iter().map(|task| alone(tx, task)).collect()))
-        })
-        .map(Option::unwrap_or_default),
+        Ok(None) => {
+            transaction(tx, |tx| Ok(Some(batch.iter().map(|task| alone(tx, task)).collect())))
+                .map(Option::unwrap_or_default)
+        }
         Err(error) => Err(error),
     };
     (batch, answers)

@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use steadfast_core::{Error, RunStatus, Timestamp};
 use steadfast_store::op::{
-    Cancel, Claimed, Debounce, Dequeue, Fork, FreeSlot, GetRun, GetValue, Heartbeat, InspectQueue,
-    Lease, ListQueues, ListRuns, ListSteps, ListWorkers, Load, Purge, PutQueue, QueueRow,
-    ReadStream, Release, Resume, RunFilter, Signal, Start, Started, TakeOver, TakeSlot, Wake,
+    Cancel, Claimed, Debounce, Dequeue, Fork, FreeSlot, GetEnds, GetRun, GetValue, Heartbeat,
+    InspectQueue, Lease, ListQueues, ListRuns, ListSteps, ListWorkers, Load, Purge, PutQueue,
+    QueueRow, ReadStream, Release, Resume, RunFilter, Signal, Start, Started, TakeOver, TakeSlot,
+    Wake,
 };
 use steadfast_store::{Op, Reply};
 
@@ -343,7 +344,11 @@ impl Generator {
 
     fn read(&mut self) -> Op {
         let (workspace, run_id, now) = (self.ws(), self.run_id(), self.now());
-        match self.random.below(9) {
+        match self.random.below(10) {
+            8 => {
+                let run_ids = CHILDREN.iter().map(|id| (*id).to_owned()).chain([run_id]).collect();
+                Op::GetEnds(GetEnds { workspace, run_ids })
+            }
             0 => Op::GetRun(GetRun { workspace, run_id }),
             1 => Op::ListRuns(self.list_runs()),
             2 => {

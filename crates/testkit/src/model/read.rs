@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use steadfast_core::limits;
 use steadfast_store::op::{
-    FoundRun, FoundValue, GetRun, GetValue, ListRuns, ListSteps, ListWorkers, Load, Loaded,
-    PendingSignal, ReadStream, RunFilter, RunPage, RunRow, StepPage, StreamPage, Workers,
+    Ends, FoundRun, FoundValue, GetEnds, GetRun, GetValue, ListRuns, ListSteps, ListWorkers, Load,
+    Loaded, PendingSignal, ReadStream, RunFilter, RunPage, RunRow, StepPage, StreamPage, Workers,
 };
 
 use super::{Model, all_of, numbered};
@@ -17,6 +17,17 @@ use super::{Model, all_of, numbered};
 impl Model {
     pub(super) fn get_run(&self, op: &GetRun) -> FoundRun {
         FoundRun(self.run(&op.workspace, &op.run_id).cloned().map(Box::new))
+    }
+
+    pub(super) fn get_ends(&self, op: &GetEnds) -> Ends {
+        Ends(self.over(&op.workspace, &op.run_ids))
+    }
+
+    /// Those of some runs that are over, by id.
+    fn over(&self, ws: &str, run_ids: &[String]) -> Vec<RunRow> {
+        let ids: BTreeSet<&String> = run_ids.iter().collect();
+        let runs = ids.into_iter().filter_map(|id| self.run(ws, id));
+        runs.filter(|run| run.status.is_terminal()).cloned().collect()
     }
 
     pub(super) fn list_runs(&self, op: &ListRuns) -> RunPage {
@@ -47,15 +58,7 @@ impl Model {
         let (ws, run_id) = (op.workspace.as_str(), op.run_id.as_str());
         let steps = self.steps.range(all_of(ws, run_id)).filter(|_| op.steps);
         let signals = self.signals.range(all_of(ws, run_id)).filter(|(_, sent)| !sent.consumed);
-        let mut over: Vec<RunRow> = op
-            .children
-            .iter()
-            .filter_map(|child| self.run(ws, child))
-            .filter(|run| run.status.is_terminal())
-            .cloned()
-            .collect();
-        over.sort_by(|a, b| a.run_id.cmp(&b.run_id));
-        over.dedup_by(|a, b| a.run_id == b.run_id);
+        let over = self.over(ws, &op.children);
         let gone = |child: &&String| self.run(ws, child).is_none();
         let missing: BTreeSet<String> = op.children.iter().filter(gone).cloned().collect();
         Loaded {

@@ -217,4 +217,12 @@ impl Store for Journal {
     fn changed(&self) -> BoxFuture<'_, ()> {
         self.inner.changed()
     }
+
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        self.inner.ended()
+    }
+
+    fn announce(&self) {
+        self.inner.announce();
+    }
 }

@@ -2,7 +2,7 @@
 
 use steadfast_core::{RunStatus, Timestamp};
 use steadfast_store::Store;
-use steadfast_store::op::{Fork, ListRuns, RunFilter, RunPage, RunRow, Start};
+use steadfast_store::op::{Cancel, Fork, GetEnds, ListRuns, RunFilter, RunPage, RunRow, Start};
 
 use super::kit::{Kit, at, ids, plain};
 use crate::model::matches;
@@ -15,6 +15,7 @@ super::table! {
     every_filter_equals_a_brute_force_filter,
     a_filter_by_prefix_takes_wildcards_literally,
     a_list_of_nothing_is_empty,
+    of_some_runs_those_that_are_over_are_told,
     workspaces_never_see_each_other,
 }
 
@@ -44,6 +45,27 @@ async fn runs_are_listed_newest_first_and_ties_by_id(store: &dyn Store) {
     }
     let page = k.ask(list(&k, RunFilter::default(), 10)).await;
     assert_eq!((ids(&page.runs), page.next), (vec!["c", "a", "d", "b"], None));
+}
+
+async fn of_some_runs_those_that_are_over_are_told(store: &dyn Store) {
+    let k = Kit::new(store);
+    for id in ["a", "b", "c", "d"] {
+        k.started(k.start(id)).await;
+    }
+    for id in ["d", "b"] {
+        let reason = steadfast_core::Error::app("enough");
+        let cancel = Cancel { workspace: k.ws.clone(), run_id: id.to_owned(), reason, now: at(5) };
+        k.ask(cancel).await;
+    }
+    let ends = |of: &[&str]| GetEnds {
+        workspace: k.ws.clone(),
+        run_ids: of.iter().map(|id| (*id).to_owned()).collect(),
+    };
+    let over = k.ask(ends(&["d", "a", "b", "nobody", "b"])).await.0;
+    assert_eq!(ids(&over), ["b", "d"]);
+    assert!(over.iter().all(|run| run.finished_at == Some(at(5))));
+    assert_eq!(k.ask(ends(&["a"])).await.0, []);
+    assert_eq!(k.ask(ends(&[])).await.0, []);
 }
 
 async fn a_cursor_walks_every_run_once(store: &dyn Store) {

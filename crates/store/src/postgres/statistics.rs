@@ -1,0 +1,39 @@
+//! Statistics for a database that is just filling.
+//!
+//! The server counts what tables hold now and then; a new database has been counted never, and its
+//! plans are guesses (every workspace a two-hundredth of the table, say). So they are counted early,
+//! each time the tables have grown fourfold, until the server's own counting has taken over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::connection::Connector;
+use crate::session::Pool;
+
+/// How often the sizes are looked at, and how often that may lead to counting.
+const EVERY: Duration = Duration::from_secs(2);
+const COUNTS: u32 = 8;
+
+/// Counts until the tables are large. Ends by itself.
+pub(super) async fn keep(pool: Arc<Pool<Connector>>) {
+    let mut counted_at = 0;
+    let mut counts = 0;
+    while counts < COUNTS {
+        tokio::time::sleep(EVERY).await;
+        let Ok(held) = pool.take().await else {
+            continue;
+        };
+        match held.session.size_of_runs().await {
+            // Without the right to count, or without the table, there is nothing to be done here.
+            Err(_) => return,
+            Ok(bytes) if bytes > 4 * counted_at => {
+                if held.session.count().await.is_err() {
+                    return;
+                }
+                (counted_at, counts) = (bytes, counts + 1);
+            }
+            Ok(_) => {}
+        }
+        pool.put_back(held);
+    }
+}

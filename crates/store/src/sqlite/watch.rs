@@ -1,0 +1,48 @@
+//! The watch: hints at commits of other connections and processes on the same file.
+//!
+//! Invariants: a hint says nothing but "look again"; losing all of them costs only latency. SQLite
+//! tells of a change by a counter in memory that all processes share, so asking costs microseconds
+//! and no disk. The thread ends with its store.
+
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tokio::sync::Notify;
+
+use super::connection;
+use crate::error::Error;
+
+/// How long a change may go unnoticed.
+const EVERY: Duration = Duration::from_millis(5);
+
+/// Rung after a change of the file, until the store that holds it is gone.
+pub(super) fn spawn(path: &Path) -> Result<Arc<Notify>, Error> {
+    let connection = connection::prepare(connection::open_file(path)?)?;
+    let bell = Arc::new(Notify::new());
+    let heard = Arc::downgrade(&bell);
+    std::thread::Builder::new()
+        .name("steadfast-watch".to_owned())
+        .spawn(move || watch(&connection, &heard))
+        .map_err(|e| Error::Refused(format!("cannot start the watching thread: {e}")))?;
+    Ok(bell)
+}
+
+fn watch(connection: &Connection, bell: &Weak<Notify>) {
+    let mut seen = None;
+    loop {
+        std::thread::sleep(EVERY);
+        let Some(bell) = bell.upgrade() else {
+            return;
+        };
+        let version = connection.prepare_cached("PRAGMA data_version").and_then(|mut pragma| {
+            // The counter is read together with the file's state, so there has to be a read.
+            pragma.query_row([], |row| row.get::<_, i64>(0))
+        });
+        if version.as_ref().ok() != seen.as_ref() {
+            seen = version.ok();
+            bell.notify_waiters();
+        }
+    }
+}
