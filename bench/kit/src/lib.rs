@@ -8,16 +8,18 @@
 //! Workloads, the same for everyone. A *strict step* returns a small JSON object, and is on disk
 //! before the next one begins.
 //!
-//! | workload | what is done | value |
-//! |---|---|---|
-//! | `w1` | `n` runs of five strict steps, one after the other | median latency, ms |
-//! | `w2` | runs of five strict steps, `conc` at a time, for `secs` | runs a second |
-//! | `w3` | `n` one-step runs put on a queue with worker concurrency 100 while nobody serves it, then served | runs a second of the serving; `enqueue` for the filling |
-//! | `w4` | `n` runs started that wait for a signal | starts a second; `bytes` of process memory a run |
-//! | `w5-before` | `n` runs brought to the middle of their third of five steps; then the driver kills itself | none |
-//! | `w5-after` | the same database, a new process: until all `n` are over | seconds |
-//! | `w6` | one run of `n` steps | steps a second |
-//! | `w7` | `n` times on an idle system: enqueue one run, wait for its result | median latency, ms |
+//! - `w1`: `n` runs of five strict steps, one after the other. Value: median latency in ms.
+//! - `w2`: runs of five strict steps, `conc` at a time, for `secs`. Value: runs a second.
+//! - `w3`: `n` one-step runs are put on a queue with worker concurrency 100 while nobody serves it,
+//! and then served. Value: runs a second of the serving; `enqueue` is that of the filling. - `w4`:
+//! `n` runs are started that wait for a signal. Value: starts a second; `bytes` is what a run that
+//! waits costs in memory of the process.
+//! - `w5-before`: `n` runs are brought to the middle of their third of five steps; then the driver
+//!   kills itself. No value.
+//! - `w5-after`: the same database and a new process. Value: seconds until all `n` are over.
+//! - `w6`: one run of `n` steps. Value: steps a second.
+//! - `w7`: `n` times on an idle system, one run is enqueued and its result awaited. Value: median
+//!   latency in ms.
 
 use std::fs;
 use std::str::FromStr;

@@ -12,7 +12,7 @@
 mod record;
 mod request;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -77,6 +77,8 @@ pub(crate) struct State {
     dropped: Vec<u64>,
     rides: Vec<Record>,
     draws: u64,
+    /// Streams that the code has closed; what it appends to them nobody would read.
+    pub(crate) closed: BTreeSet<String>,
     continue_with: Option<String>,
     fault: Option<Error>,
 }

@@ -319,6 +319,25 @@ fn what_takes_no_record_is_refused_where_replay_would_not_do_it() {
     }
 }
 
+async fn appends_after_the_end(cx: Cx, (): ()) -> Result<String> {
+    cx.append("a", 1).await?;
+    cx.close_stream("a").await?;
+    cx.append("b", 1).await?;
+    let refused = cx.append("a", 2).await.unwrap_err();
+    Ok(refused.code().to_owned())
+}
+
+#[test]
+fn nothing_is_appended_to_a_closed_stream() {
+    let mut host = Host { stop_after: 2, ..Host::new() };
+    assert_eq!(host.run(appends_after_the_end, "null"), None);
+    host.stop_after = usize::MAX;
+    let refused = Some(Ok("\"SF-0120\"".to_owned()));
+    assert_eq!(host.run(appends_after_the_end, "null"), refused);
+    assert_eq!(host.run(appends_after_the_end, "null"), refused, "and on replay");
+    assert_eq!(host.records.len(), 3, "what was refused left no record");
+}
+
 async fn deterministic(cx: Cx, (): ()) -> Result<(u64, String, Timestamp)> {
     let drawn = cx.random();
     cx.sleep(Duration::from_secs(90)).await?;

@@ -8,6 +8,7 @@
 
 mod begin;
 mod commit;
+mod look;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use futures::channel::mpsc;
 use futures::future::{Either, select};
 use futures::{FutureExt, StreamExt};
 use steadfast_core::driver::{Driver, Kind, Outcome, Record, RecordState, Request, RunMeta, Turn};
-use steadfast_core::{Error, ErrorClass, Timestamp, limits};
+use steadfast_core::{Error, ErrorClass, Timestamp};
 use steadfast_store::op::{self, Entry, With};
 use steadfast_store::{StoreExt, op::PendingSignal};
 
@@ -75,8 +76,8 @@ pub(crate) struct Execution {
     end: mpsc::UnboundedSender<Ended>,
     waits: BTreeMap<u64, Wait>,
     signals: Vec<PendingSignal>,
-    /// Whether the store has more signals than were read.
-    more_signals: bool,
+    /// What was read of the run's signals.
+    inlet: look::Inlet,
     inbox: i64,
     /// Children known to be over.
     over: BTreeMap<String, op::RunRow>,
@@ -103,6 +104,7 @@ impl Execution {
                 run_id: run.run_id.clone(),
                 steps: true,
                 children: Vec::new(),
+                names: Vec::new(),
             };
             loaded = hub.store.ask(load).await.map_err(stopped).ok()?;
         }
@@ -125,7 +127,7 @@ impl Execution {
             ended,
             end,
             waits: BTreeMap::new(),
-            more_signals: loaded.signals.len() >= limits::SIGNALS_PER_LOAD,
+            inlet: look::Inlet::of_all(&loaded.signals),
             signals: loaded.signals,
             inbox: loaded.inbox,
             over: BTreeMap::new(),
@@ -188,7 +190,7 @@ impl Execution {
             if self.deliver_ready() {
                 return Ok(());
             }
-            if self.more_signals && self.signals.len() < limits::SIGNALS_PER_LOAD {
+            if self.has_unread_signals() {
                 // Those consumed are marked first, so that the next page begins after them.
                 self.flush().await?;
                 self.look = true;
@@ -389,38 +391,6 @@ impl Execution {
         self.pending.extend(rides.map(|record| Entry { record, replaces: false, with: None }));
     }
 
-    /// Reads what has arrived.
-    async fn look_again(&mut self) -> Step {
-        let children = self.waits.values().filter_map(|wait| match wait {
-            Wait::Child { run_id, .. } => Some(run_id.clone()),
-            Wait::Sleep { .. } | Wait::Signal { .. } | Wait::Retry { .. } => None,
-        });
-        let load = op::Load {
-            workspace: self.hub.workspace.clone(),
-            run_id: self.run.run_id.clone(),
-            steps: false,
-            children: children.collect(),
-        };
-        let loaded = self.hub.store.ask(load).await.map_err(stopped)?;
-        let consumed: Vec<i64> = self.pending.iter().filter_map(consumed).collect();
-        self.more_signals = loaded.signals.len() >= limits::SIGNALS_PER_LOAD;
-        self.signals = loaded.signals;
-        self.signals.retain(|signal| !consumed.contains(&signal.seq));
-        self.inbox = loaded.inbox;
-        self.over = loaded.over.into_iter().map(|run| (run.run_id.clone(), run)).collect();
-        self.missing = loaded.missing;
-        let next = self.hub.now().after(self.config.lease);
-        for wait in self.waits.values_mut() {
-            if let Wait::Child { look_at, .. } = wait
-                && *look_at != Timestamp::NEVER
-            {
-                *look_at = next;
-            }
-        }
-        self.look = false;
-        Ok(())
-    }
-
     async fn check_deadline(&mut self) -> Step {
         let Some(deadline) = self.run.deadline_at.filter(|at| *at <= self.hub.now()) else {
             return Ok(());
@@ -473,13 +443,6 @@ fn child_outcome(run: &op::RunRow) -> Outcome {
 fn gone(run_id: &str) -> Error {
     let text = format!("child run \"{run_id}\" is gone; retention removed it before it was joined");
     Error::new(ErrorClass::NotFound, "SF-0109", text)
-}
-
-fn consumed(entry: &Entry) -> Option<i64> {
-    match entry.with {
-        Some(With::Consume(seq)) => Some(seq),
-        _ => None,
-    }
 }
 
 fn stopped(error: steadfast_store::Error) -> Exit {

@@ -134,8 +134,8 @@ impl Hub {
         }
     }
 
-    /// Looks for the ends of runs that are watched here and executed elsewhere: one question for all
-    /// of them, whenever the store hints at an end, for as long as there are any.
+    /// Looks for the ends of runs that are watched here and executed elsewhere: one question for
+    /// all of them, whenever the store hints at an end, for as long as there are any.
     pub(crate) fn look_after(self: &Arc<Self>) {
         if self.looking.swap(true, Ordering::AcqRel) {
             return;

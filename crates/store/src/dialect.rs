@@ -73,7 +73,7 @@ impl Dialect {
             ("of_waking", Sqlite | Postgres) => "WHERE wake_at < 9223372036854775807",
             ("and_waking", Sqlite | Postgres) => "AND wake_at < 9223372036854775807",
             ("of_active" | "and_active" | "of_waking" | "and_waking", Mysql) => "",
-            // Most runs have no parent, and need not be in an index by it. MySQL has no such indexes.
+            // Most runs have no parent, and need not be in an index by it. MySQL has none such.
             ("of_children", Sqlite | Postgres) => "WHERE parent <> ''",
             ("of_children", Mysql) => "",
             ("for_update" | "skip_locked", Sqlite) => "",

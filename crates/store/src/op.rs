@@ -47,7 +47,8 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::pending())
     }
 
-    /// A hint that something became ready elsewhere: resolves when a notification arrives, or never.
+    /// A hint that something became ready elsewhere: resolves when a notification arrives, or
+    /// never.
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }

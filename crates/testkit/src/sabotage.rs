@@ -116,6 +116,7 @@ impl Sabotaged {
                 run_id: suspend.lease.run_id.clone(),
                 steps: false,
                 children: Vec::new(),
+                names: Vec::new(),
             };
             if let Reply::Load(loaded) = self.inner.call(Op::Load(load)).await? {
                 suspend.inbox = loaded.inbox;

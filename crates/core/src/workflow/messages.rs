@@ -39,17 +39,28 @@ impl Cx {
         self.operation_of(key, made, |value| Ask::Publish { key: key.to_owned(), value })
     }
 
-    /// Appends an item to a stream of this run; readers outside can follow it live.
+    /// Appends an item to a stream of this run; readers outside can follow it live. After
+    /// [`Cx::close_stream`] it is refused.
     pub fn append<V: Serialize>(&self, stream: &str, item: V) -> Operation<()> {
-        let made = json::encode("the stream item", &item);
+        let made = match self.shared.lock().closed.contains(stream) {
+            true => Err(Error::invalid(
+                "SF-0120",
+                format!("stream \"{stream}\" was closed; nobody would read the item"),
+            )),
+            false => json::encode("the stream item", &item),
+        };
         self.operation_of(stream, made, |item| Ask::Append {
             stream: stream.to_owned(),
             item: Some(item),
         })
     }
 
-    /// Closes a stream: readers learn that nothing follows.
+    /// Closes a stream for good: readers learn that nothing follows. What is appended to it after a
+    /// later [`Cx::continue_as_new`] is not refused, and not read either.
     pub fn close_stream(&self, stream: &str) -> Operation<()> {
+        if self.shared.is_polling() {
+            self.shared.lock().closed.insert(stream.to_owned());
+        }
         self.operation(stream, None, Ask::Append { stream: stream.to_owned(), item: None })
     }
 

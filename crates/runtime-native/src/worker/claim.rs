@@ -1,8 +1,8 @@
 //! The loops that claim: one for recoveries and ended waits, one for every queue.
 //!
 //! Invariants: for queues that limit each worker, counting what this worker has, claiming on that
-//! count and counting what was claimed are one turn, and turns do not overlap; other queues wait for
-//! nobody.
+//! count and counting what was claimed are one turn, and turns do not overlap; other queues wait
+//! for nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -110,7 +110,6 @@ pub(super) async fn list_steps(tx: &mut impl Tx, op: &ListSteps) -> Result<StepP
 pub(super) async fn load(tx: &mut impl Tx, op: &Load) -> Result<Loaded, Error> {
     let at = params! {
         workspace: &op.workspace, run_id: &op.run_id, from: 0i64,
-        signals: limits::SIGNALS_PER_LOAD,
         limit: usize::try_from(limits::STEPS_PER_RUN).unwrap_or(usize::MAX),
     };
     // The counter first: what arrives between these reads is then seen as new by the suspension.
@@ -123,7 +122,13 @@ pub(super) async fn load(tx: &mut impl Tx, op: &Load) -> Result<Loaded, Error> {
         }
     }
     let mut signals = Vec::new();
-    for mut row in tx.query("signal_pending", at).await? {
+    // Those that nobody waits for may be many, and must not stand before the others.
+    let wanted = if op.names.is_empty() { "1 = 1" } else { "name IN (:names)" };
+    let unread = params! {
+        workspace: &op.workspace, run_id: &op.run_id, signals: limits::SIGNALS_PER_LOAD,
+        names: op.names.clone(),
+    };
+    for mut row in tx.query_where("signal_pending", wanted, unread).await? {
         signals.push(PendingSignal { seq: row.int()?, name: row.text()?, payload: row.text()? });
     }
     let children = op.children.iter().map(String::as_str);

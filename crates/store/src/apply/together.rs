@@ -1,9 +1,9 @@
 //! Many simple operations of different runs, as a few statements for all of them.
 //!
-//! Invariants: what comes of an operation is what it would have come to alone. What is not simple (a
-//! lost lease, a taken id, a record with companions) is left open, untouched, for the operation's
-//! own function; what cannot be told apart (a record that is there already) spoils the whole, which
-//! is then done one by one. The runs are all different, so the order does not matter.
+//! Invariants: what comes of an operation is what it would have come to alone. What is not simple
+//! (a lost lease, a taken id, a record with companions) is left open, untouched, for the
+//! operation's own function; what cannot be told apart (a record that is there already) spoils the
+//! whole, which is then done one by one. The runs are all different, so the order does not matter.
 
 use std::collections::{HashMap, HashSet};
 

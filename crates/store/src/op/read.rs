@@ -104,6 +104,8 @@ pub struct Load {
     pub steps: bool,
     /// Children whose results are waited for.
     pub children: Vec<String>,
+    /// Names of the signals that are wanted; of all names if there are none here.
+    pub names: Vec<String>,
 }
 
 /// A signal that waits to be consumed.
@@ -122,7 +124,8 @@ pub struct PendingSignal {
 pub struct Loaded {
     /// The records, in call order.
     pub steps: Vec<Record>,
-    /// Signals not consumed yet, in order.
+    /// Signals of the wanted names that are not consumed yet, in order: at most so many as a load
+    /// may have.
     pub signals: Vec<PendingSignal>,
     /// What the inbox counter says, read before the rest.
     pub inbox: i64,

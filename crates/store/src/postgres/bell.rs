@@ -1,10 +1,11 @@
 //! The bell: a commit here that makes something ready wakes those who wait there.
 //!
-//! Invariants: a notification says nothing but "look again", for work or for an end; after a lost connection everybody is
-//! woken, and only after LISTEN is in force again, so nothing falls between. Notifications are sent
-//! after the commit, on the listener's own connection and for all lanes together: sent inside the
-//! commits they would queue these behind one lock of the whole server.
-//! Deliberately absent: what or who is meant, and any promise. Polling finds what a lost notification told.
+//! Invariants: a notification says nothing but "look again", for work or for an end; after a lost
+//! connection everybody is woken, and only after LISTEN is in force again, so nothing falls
+//! between. Notifications are sent after the commit, on the listener's own connection and for all
+//! lanes together: sent inside the commits they would queue these behind one lock of the whole
+//! server. Deliberately absent: what or who is meant, and any promise. Polling finds what a lost
+//! notification told.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -31,8 +31,8 @@ use crate::tally::Counters;
 
 /// What every session is set to. Escapes in texts are ours to decide, so the old reading is off. A
 /// session that stands still inside a transaction holds row locks, and for no longer than a lease.
-/// Plans are made while the tables are small and kept while they grow, so the ways that are good for
-/// small tables only are closed: every statement of ours has an index that was made for it.
+/// Plans are made while the tables are small and kept while they grow, so the ways that are good
+/// for small tables only are closed: every statement of ours has an index that was made for it.
 const SETTINGS: &str = "SET statement_timeout = '60s'; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = '15s'; \
     SET default_transaction_isolation = 'read committed'; \
@@ -41,11 +41,11 @@ const SETTINGS: &str = "SET statement_timeout = '60s'; SET lock_timeout = '10s';
 /// Prepared statements a connection keeps; rare filters come and go.
 const STATEMENTS: usize = 512;
 
-/// The server keeps the plan of a prepared statement as it was when the tables had another size, and
-/// a new database begins with none. So a statement is prepared again each time it was used eight
-/// times as often as before.
+/// The server keeps the plan of a prepared statement as it was when the tables had another size,
+/// and a new database begins with none. So a statement is prepared again each time it was used
+/// eight times as often as before.
 fn is_time_to_plan_again(uses: u64) -> bool {
-    uses.is_power_of_two() && uses.trailing_zeros() % 3 == 0 && uses > 8
+    uses.is_power_of_two() && uses.trailing_zeros().is_multiple_of(3) && uses > 8
 }
 
 /// The other half of a connection: it moves the messages.

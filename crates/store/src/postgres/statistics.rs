@@ -1,8 +1,8 @@
 //! Statistics for a database that is just filling.
 //!
 //! The server counts what tables hold now and then; a new database has been counted never, and its
-//! plans are guesses (every workspace a two-hundredth of the table, say). So they are counted early,
-//! each time the tables have grown fourfold, until the server's own counting has taken over.
+//! plans are guesses (every workspace a two-hundredth of the table, say). So they are counted
+//! early, each time the tables have grown fourfold, until the server's own counting has taken over.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -77,8 +77,8 @@ SELECT COALESCE(MAX(seq), -1) FROM inbox_signal WHERE workspace = :workspace AND
 
 -- name: signal_pending
 SELECT seq, name, payload FROM inbox_signal
-WHERE workspace = :workspace AND run_id = :run_id AND consumed_by = -1 ORDER BY seq
-LIMIT :signals;
+WHERE workspace = :workspace AND run_id = :run_id AND consumed_by = -1 AND {{conditions}}
+ORDER BY seq LIMIT :signals;
 
 -- name: signal_consume
 UPDATE inbox_signal SET consumed_by = :function_id

@@ -358,7 +358,9 @@ impl Generator {
             3 => {
                 let children = CHILDREN.iter().map(|id| (*id).to_owned()).collect();
                 let steps = self.random.chance(50);
-                Op::Load(Load { workspace, run_id, steps, children })
+                let names = self.random.maybe(30, |r| vec![r.text(&["paid", "Paid", "none"])]);
+                let names = names.unwrap_or_default();
+                Op::Load(Load { workspace, run_id, steps, children, names })
             }
             4 => {
                 let key = self.random.text(KEYS);

@@ -22,7 +22,9 @@ pub(super) fn questions(workspace: &str, now: Timestamp) -> Vec<Op> {
     for run in RUNS {
         let run_id = || (*run).to_owned();
         let children = CHILDREN.iter().map(|id| (*id).to_owned()).collect();
-        asked.push(Op::Load(Load { workspace: ws(), run_id: run_id(), steps: false, children }));
+        let names = Vec::new();
+        let load = Load { workspace: ws(), run_id: run_id(), steps: false, children, names };
+        asked.push(Op::Load(load));
         let all = ListSteps { workspace: ws(), run_id: run_id(), from: 0, limit: 1000 };
         asked.push(Op::ListSteps(all));
         for key in KEYS {

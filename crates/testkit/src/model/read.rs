@@ -57,7 +57,9 @@ impl Model {
     pub(super) fn load(&self, op: &Load) -> Loaded {
         let (ws, run_id) = (op.workspace.as_str(), op.run_id.as_str());
         let steps = self.steps.range(all_of(ws, run_id)).filter(|_| op.steps);
-        let signals = self.signals.range(all_of(ws, run_id)).filter(|(_, sent)| !sent.consumed);
+        let wanted = |name: &String| op.names.is_empty() || op.names.contains(name);
+        let signals = self.signals.range(all_of(ws, run_id));
+        let signals = signals.filter(|(_, sent)| !sent.consumed && wanted(&sent.name));
         let over = self.over(ws, &op.children);
         let gone = |child: &&String| self.run(ws, child).is_none();
         let missing: BTreeSet<String> = op.children.iter().filter(gone).cloned().collect();

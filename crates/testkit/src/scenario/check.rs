@@ -98,6 +98,7 @@ fn signals_add_up(world: &World, known: &Known, run_id: &str) -> Checked {
         run_id: run_id.to_owned(),
         steps: false,
         children: Vec::new(),
+        names: Vec::new(),
     };
     let pending = world.journal.peek(load).signals.len();
     ensure!(

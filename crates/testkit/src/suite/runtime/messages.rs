@@ -9,6 +9,7 @@ use super::{Fixture, SOON, case_table, until};
 case_table! {
     a_signal_before_the_wait_is_kept,
     signals_are_consumed_once_and_in_order,
+    a_signal_is_found_behind_a_thousand_others,
     a_signal_of_the_same_id_arrives_once,
     a_wait_with_a_limit_ends_without_a_signal,
     a_signal_of_null_is_not_a_timeout,
@@ -47,6 +48,26 @@ async fn signals_are_consumed_once_and_in_order(on: Fixture) {
     assert_eq!(run.result_within(SOON).await.unwrap(), (0..30).collect::<Vec<u32>>());
     let late = run.signal("n", 31).await.unwrap_err();
     assert_eq!(late.code(), "SF-0113");
+    fabric.shutdown().await;
+}
+
+async fn late_name(cx: Cx, _: ()) -> Result<(u32, u32)> {
+    let first = cx.wait_signal("first").await?;
+    Ok((first, cx.wait_signal("second").await?))
+}
+
+async fn a_signal_is_found_behind_a_thousand_others(on: Fixture) {
+    let client = on.client();
+    let run = client.start_named::<(u32, u32)>("late_name", &()).await.unwrap();
+    let noise = (0..1001u32).map(|n| run.signal("noise", n));
+    for sent in futures::future::join_all(noise).await {
+        sent.unwrap();
+    }
+    run.signal("second", 2).await.unwrap();
+    let fabric = on.fabric().workflow(late_name).start().await.unwrap();
+    // Found although it stands behind the others, and although another name was read first.
+    run.signal("first", 1).await.unwrap();
+    assert_eq!(run.result_within(SOON).await.unwrap(), (1, 2));
     fabric.shutdown().await;
 }
 

@@ -113,6 +113,7 @@ async fn a_load_names_the_children_that_are_over(store: &dyn Store) {
         run_id: "r".to_owned(),
         steps,
         children: ["c", "a", "b", "nowhere", "a"].map(str::to_owned).to_vec(),
+        names: Vec::new(),
     };
     let lease = k.owned("r").await;
     k.record(&lease, vec![entry(done(0, "s", "1"))]).await;

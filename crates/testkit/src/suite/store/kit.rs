@@ -203,7 +203,8 @@ impl<'a> Kit<'a> {
 
     pub(super) async fn load(&self, run_id: &str) -> Loaded {
         let (workspace, run_id) = (self.ws.clone(), run_id.to_owned());
-        self.ask(Load { workspace, run_id, steps: true, children: Vec::new() }).await
+        self.ask(Load { workspace, run_id, steps: true, children: Vec::new(), names: Vec::new() })
+            .await
     }
 
     pub(super) async fn record(&self, lease: &Lease, entries: Vec<Entry>) -> Written {

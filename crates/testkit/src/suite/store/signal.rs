@@ -1,14 +1,16 @@
 //! Signals: accepted once, kept until they are consumed, and never lost between looking and
 //! waiting.
 
+use steadfast_core::limits;
 use steadfast_store::Store;
-use steadfast_store::op::{Signalled, Suspended, With, Written};
+use steadfast_store::op::{Load, Signalled, Suspended, With, Written};
 
 use super::kit::{Kit, at, done, ids, with};
 
 super::table! {
     a_signal_before_the_wait_is_kept,
     signals_come_in_the_order_in_which_they_were_accepted,
+    a_signal_is_found_by_name_behind_any_number_of_others,
     a_signal_with_a_known_id_is_the_same_signal,
     a_signal_id_belongs_to_one_run,
     a_consumed_signal_is_gone_and_its_id_stays_known,
@@ -46,6 +48,27 @@ async fn signals_come_in_the_order_in_which_they_were_accepted(store: &dyn Store
     assert_eq!(names(&k, "r").await, ["b:\"z\"", "a:\"y\"", "b:\"x\"", "a:\"w\""]);
     let seqs: Vec<i64> = k.load("r").await.signals.iter().map(|signal| signal.seq).collect();
     assert!(seqs.is_sorted(), "{seqs:?}");
+}
+
+async fn a_signal_is_found_by_name_behind_any_number_of_others(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.owned("r").await;
+    let noise = (0..limits::SIGNALS_PER_LOAD).map(|n| k.signal_op("r", "noise", &n.to_string()));
+    k.ask_all(noise.collect()).await;
+    k.signal("r", "paid", "s1").await;
+    k.signal("r", "sent", "s2").await;
+    assert_eq!(k.load("r").await.signals.len(), limits::SIGNALS_PER_LOAD);
+    let named = |names: &[&str]| Load {
+        workspace: k.ws.clone(),
+        run_id: "r".to_owned(),
+        steps: false,
+        children: Vec::new(),
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    let loaded = k.ask(named(&["sent", "none", "paid"])).await;
+    let found: Vec<_> = loaded.signals.iter().map(|signal| signal.name.as_str()).collect();
+    assert_eq!(found, ["paid", "sent"]);
+    assert_eq!(k.ask(named(&["none"])).await.signals, []);
 }
 
 async fn a_signal_with_a_known_id_is_the_same_signal(store: &dyn Store) {

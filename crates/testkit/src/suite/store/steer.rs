@@ -247,6 +247,7 @@ async fn a_load_names_children_that_are_gone(store: &dyn Store) {
         run_id: "parent".to_owned(),
         steps: false,
         children: asked,
+        names: Vec::new(),
     };
     let loaded = k.ask(load.clone()).await;
     assert_eq!((ids(&loaded.over), loaded.missing), (vec!["gone", "over"], vec!["never".into()]));
