@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout, reason = "the checks' findings are this program's output")]
 
+mod bench;
 mod boundaries;
 mod servers;
 mod source;
@@ -45,6 +46,8 @@ enum Command {
         #[arg(last = true, required = true, value_name = "CMD")]
         command: Vec<String>,
     },
+    /// Measure our speed beside the peers', as ratios, on databases that wait for the disk.
+    Bench(bench::Args),
     /// Check who may depend on whom.
     Boundaries {
         /// The tree to check; this workspace when absent.
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Test { filter, extra } => suite::run(filter.as_deref(), &extra),
         Command::Servers { command } => suite::run_with_servers(&command),
+        Command::Bench(args) => bench::run(&args),
         Command::Boundaries { root } => check(root, boundaries::check),
         Command::Tidy { root } => check(root, tidy::check),
         Command::Guard(args) => servers::guard::run(&args),

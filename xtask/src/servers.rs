@@ -3,8 +3,8 @@
 //! Invariants: a server lives in a fresh folder on a free port of 127.0.0.1 and is owned by a guard
 //! process (`guard`) that holds the other end of a pipe: when the pipe closes, because we are done,
 //! failed, were interrupted or were killed, the guard stops the server and removes the folder.
-//! Deliberately absent: durability. These servers skip every fsync they can; no test may judge the
-//! disk by them.
+//! Servers for tests skip every fsync they can; no test may judge the disk by them. Servers for
+//! benchmarks wait for the disk, as their own defaults say.
 
 pub(crate) mod guard;
 mod install;
@@ -62,6 +62,14 @@ impl Kind {
         }
     }
 
+    /// Has the server carry out one statement; gives what it prints.
+    fn ask(self, port: u16, sql: &str) -> Result<String> {
+        match self {
+            Self::Postgres => postgres::ask(port, sql),
+            Self::Mariadb => mariadb::ask(port, sql),
+        }
+    }
+
     /// Whether the server in this folder answers on this port. Another run's server may answer in
     /// its place, so the answer has to name the folder.
     fn is_ready(self, folder: &Path, port: u16) -> bool {
@@ -86,8 +94,10 @@ impl Servers {
             .collect();
         install::ensure(&needed)?;
         let started: Vec<Result<Server>> = thread::scope(|scope| {
-            let starts: Vec<_> =
-                needed.iter().map(|kind| scope.spawn(|| Server::start(*kind))).collect();
+            let starts: Vec<_> = needed
+                .iter()
+                .map(|kind| scope.spawn(|| Server::start(*kind, Durability::Skipped)))
+                .collect();
             starts
                 .into_iter()
                 .map(|start| start.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -96,10 +106,66 @@ impl Servers {
         Ok(Self { running: started.into_iter().collect::<Result<_>>()? })
     }
 
+    /// Starts one server of each kind that is durable, whatever the variables say.
+    pub(crate) fn start_durable() -> Result<Self> {
+        install::ensure(&Kind::ALL)?;
+        let started = Kind::ALL.into_iter().map(|kind| Server::start(kind, Durability::Full));
+        Ok(Self { running: started.collect::<Result<_>>()? })
+    }
+
+    fn server(&self, kind: Kind) -> Result<&Server> {
+        self.running.iter().find(|server| server.kind == kind).context("it was started")
+    }
+
+    /// A new, empty database; gives its URL.
+    pub(crate) fn fresh_database(&self, kind: Kind, name: &str) -> Result<String> {
+        let port = self.server(kind)?.port;
+        kind.ask(port, &format!("CREATE DATABASE {name}"))?;
+        if kind == Kind::Postgres {
+            // What earlier databases left to be written must not be this one's burden.
+            kind.ask(port, "CHECKPOINT")?;
+        }
+        let (server, _) = kind.url(port).rsplit_once('/').map(own).context("a URL has a path")?;
+        Ok(format!("{server}/{name}"))
+    }
+
+    /// What the servers say of waiting for the disk.
+    pub(crate) fn durability(&self) -> Vec<String> {
+        let said = |server: &Server| {
+            let [ask, what] = match server.kind {
+                Kind::Postgres => [
+                    "SELECT string_agg(setting, ', ' ORDER BY name) FROM pg_settings \
+                     WHERE name IN ('fsync', 'synchronous_commit')",
+                    "Postgres, fsync and synchronous_commit",
+                ],
+                Kind::Mariadb => [
+                    "SELECT @@innodb_flush_log_at_trx_commit",
+                    "MariaDB, innodb_flush_log_at_trx_commit",
+                ],
+            };
+            let answer = server.kind.ask(server.port, ask);
+            format!("{what}: {}", answer.unwrap_or_else(|error| format!("{error:#}")))
+        };
+        self.running.iter().map(said).collect()
+    }
+
     /// The variables that name the servers started here.
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.running.iter().map(|server| (server.kind.variable(), server.kind.url(server.port)))
     }
+}
+
+fn own((a, b): (&str, &str)) -> (String, String) {
+    (a.to_owned(), b.to_owned())
+}
+
+/// Whether a server waits for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// Not even where it would by itself.
+    Skipped,
+    /// As it does by itself.
+    Full,
 }
 
 /// One running server; dropping it stops it.
@@ -117,9 +183,9 @@ enum Start {
 }
 
 impl Server {
-    fn start(kind: Kind) -> Result<Self> {
+    fn start(kind: Kind, durability: Durability) -> Result<Self> {
         for _ in 0..ATTEMPTS {
-            let mut server = Self::spawn(kind)?;
+            let mut server = Self::spawn(kind, durability)?;
             match server.wait_until_ready()? {
                 Start::Ready => return Ok(server),
                 Start::Ended => eprintln!("{}: trying another port", kind.word()),
@@ -128,12 +194,13 @@ impl Server {
         bail!("{} did not come up in {ATTEMPTS} attempts", kind.word())
     }
 
-    fn spawn(kind: Kind) -> Result<Self> {
+    fn spawn(kind: Kind, durability: Durability) -> Result<Self> {
         let folder = fresh_folder()?;
         let port = free_port()?;
         let guard = Command::new(std::env::current_exe()?)
             .args(["guard", kind.word(), "--port", &port.to_string(), "--folder"])
             .arg(&folder)
+            .args((durability == Durability::Full).then_some("--durable"))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             // Out of reach of Ctrl-C: the guard has to outlive us.
@@ -188,7 +255,7 @@ fn fresh_folder() -> Result<PathBuf> {
     Ok(folder.keep())
 }
 
-fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a port")?;
     Ok(listener.local_addr()?.port())
 }

@@ -4,6 +4,7 @@
 //! Run by `cargo xtask bench`; by hand: `bench-ours w2 --url sqlite:///tmp/b.db --conc 256`.
 
 mod fleet;
+mod history;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -87,6 +88,7 @@ async fn main() -> Result<()> {
         "w5-after" => after_the_crash(&args, begun).await,
         "w6" => long_run(&args).await,
         "w7" => idle_latency(&args).await,
+        "fill" => history::fill(&args).await,
         "w8" => fleet::drain(&args).await,
         "w8-serve" => fleet::serve(&args).await,
         other => panic!("there is no workload {other:?}"),

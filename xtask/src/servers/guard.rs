@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// Fresh and ours: removed at the end.
     #[arg(long)]
     folder: PathBuf,
+    /// Wait for the disk.
+    #[arg(long)]
+    durable: bool,
 }
 
 /// How to run one kind of server.
@@ -58,8 +61,8 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
 
 fn keep(args: &Args, closed: &Receiver<()>) -> Result<u8> {
     let mut plan = match args.kind {
-        Kind::Postgres => postgres::plan(&args.folder, args.port)?,
-        Kind::Mariadb => mariadb::plan(&args.folder, args.port)?,
+        Kind::Postgres => postgres::plan(&args.folder, args.port, args.durable)?,
+        Kind::Mariadb => mariadb::plan(&args.folder, args.port, args.durable)?,
     };
     let owner = owner(&plan)?;
     if let Some((user, group)) = owner {

@@ -10,18 +10,19 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 use super::guard::Plan;
-use super::{answers, find_program};
+use super::{answers, find_program, output};
 
-/// Speed for durability: the data is thrown away anyway.
 const SETTINGS: &[&str] = &[
     "--bind-address=127.0.0.1",
     // 127.0.0.1 stays an address and does not become `localhost`.
     "--skip-name-resolve",
-    "--innodb-flush-log-at-trx-commit=2",
     "--skip-log-bin",
     "--max-connections=400",
     "--innodb-buffer-pool-size=256M",
 ];
+
+/// Speed for durability: the data of a test is thrown away anyway.
+const NOT_DURABLE: &[&str] = &["--innodb-flush-log-at-trx-commit=2"];
 
 const ACCOUNT: &str = "
     CREATE USER IF NOT EXISTS steadfast@'127.0.0.1' IDENTIFIED BY 'steadfast';
@@ -47,7 +48,7 @@ fn option(name: &str, path: &Path) -> String {
     format!("--{name}={}", path.display())
 }
 
-pub(super) fn plan(folder: &Path, port: u16) -> Result<Plan> {
+pub(super) fn plan(folder: &Path, port: u16, durable: bool) -> Result<Plan> {
     let [server, installer, _] = programs().context("no MariaDB found")?;
     let datadir = option("datadir", &folder.join("data"));
     let mut prepare = Command::new(installer);
@@ -57,8 +58,28 @@ pub(super) fn plan(folder: &Path, port: u16) -> Result<Plan> {
     serve.args(["--no-defaults", &datadir, &format!("--port={port}")]);
     serve.arg(option("socket", &socket(folder)));
     serve.arg(option("pid-file", &folder.join("mysql.pid")));
-    serve.args(SETTINGS);
+    serve.args(SETTINGS.iter().chain(NOT_DURABLE.iter().filter(|_| !durable)));
     Ok(Plan { account: "mysql", prepare, serve, stop: None })
+}
+
+/// What the server prints for a statement.
+pub(super) fn ask(port: u16, sql: &str) -> Result<String> {
+    let [_, _, client] = programs().context("no MariaDB found")?;
+    let port = format!("--port={port}");
+    output(
+        client,
+        &[
+            "--no-defaults",
+            "--skip-column-names",
+            "--batch",
+            "--host=127.0.0.1",
+            "--user=steadfast",
+            "--password=steadfast",
+            &port,
+            "--execute",
+            sql,
+        ],
+    )
 }
 
 pub(super) fn is_ready(folder: &Path, port: u16) -> bool {

@@ -10,17 +10,12 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::guard::Plan;
-use super::{answers, find_program};
+use super::{answers, find_program, output};
 
-/// Speed for durability: the data is thrown away anyway.
-const SETTINGS: &[&str] = &[
-    "fsync=off",
-    "synchronous_commit=off",
-    "full_page_writes=off",
-    "max_connections=400",
-    "shared_buffers=128MB",
-    "listen_addresses=127.0.0.1",
-];
+const SETTINGS: &[&str] =
+    &["max_connections=400", "shared_buffers=128MB", "listen_addresses=127.0.0.1"];
+/// Speed for durability: the data of a test is thrown away anyway.
+const NOT_DURABLE: &[&str] = &["fsync=off", "synchronous_commit=off", "full_page_writes=off"];
 
 /// One folder per major version below.
 const PACKAGED: &str = "/usr/lib/postgresql";
@@ -45,7 +40,7 @@ pub(super) fn programs() -> Option<PathBuf> {
     packaged.or_else(|| find_program("postgres")?.parent().map(Path::to_owned).filter(complete))
 }
 
-pub(super) fn plan(folder: &Path, port: u16) -> Result<Plan> {
+pub(super) fn plan(folder: &Path, port: u16, durable: bool) -> Result<Plan> {
     let programs = programs().context("no Postgres found")?;
     let data = folder.join("data");
     let mut prepare = Command::new(programs.join("initdb"));
@@ -55,10 +50,21 @@ pub(super) fn plan(folder: &Path, port: u16) -> Result<Plan> {
         .arg(&data);
     let mut serve = Command::new(programs.join("postgres"));
     serve.arg("-D").arg(&data).arg("-k").arg(folder).args(["-p", &port.to_string()]);
-    serve.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
+    let settings = SETTINGS.iter().chain(NOT_DURABLE.iter().filter(|_| !durable));
+    serve.args(settings.flat_map(|setting| ["-c", setting]));
     let mut stop = Command::new(programs.join("pg_ctl"));
     stop.args(["stop", "--mode=immediate", "--no-wait", "-D"]).arg(&data);
     Ok(Plan { account: "postgres", prepare, serve, stop: Some(stop) })
+}
+
+/// What the server prints for a statement.
+pub(super) fn ask(port: u16, sql: &str) -> Result<String> {
+    let programs = programs().context("no Postgres found")?;
+    let url = url(port);
+    output(
+        programs.join("psql"),
+        &["--no-psqlrc", "--no-align", "--tuples-only", "--dbname", &url, "--command", sql],
+    )
 }
 
 pub(super) fn is_ready(folder: &Path, port: u16) -> bool {

@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod crowd;
 mod database;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use steadfast_store::mysql::mysql_async;
 use steadfast_store::op::*;
 use steadfast_store::{Error, OpenStore, StoreExt, mysql, open, postgres};
 
+use crowd::many_at_once_are_what_they_are_one_by_one;
 use database::{Database, Kind, with};
 
 macro_rules! on_each_server {
@@ -60,6 +62,7 @@ on_each_server! {
     texts_survive_as_they_are
     a_settled_record_that_changes_nothing_keeps_its_companions
     the_clock_of_the_server_is_known
+    many_at_once_are_what_they_are_one_by_one
 }
 
 const WS: &str = "w";

@@ -1,0 +1,184 @@
+//! What many operations come to at once is what they come to one after the other.
+//!
+//! The same operations are carried out twice, in two workspaces: one by one, and all that concern
+//! different runs at the same time. Replies and tables must be equal.
+
+use futures::future::join_all;
+use steadfast_core::driver::{Kind as Verb, Record as StepRecord};
+use steadfast_core::{Error as Failure, RunStatus};
+use steadfast_store::op::*;
+use steadfast_store::{Op, OpenStore, Reply, StoreExt};
+
+use super::database::{Database, Kind};
+use super::{at, start};
+
+/// Runs of each sort; together more than fit one lane's first grasp.
+const RUNS: i64 = 240;
+
+fn id(n: i64) -> String {
+    format!("r{n:03}")
+}
+
+fn lease(ws: &str, n: i64, epoch: i64) -> Lease {
+    Lease { workspace: ws.into(), run_id: id(n), worker: "me#1".into(), epoch }
+}
+
+fn entry(step: u64, value: &str) -> Entry {
+    let mut record = StepRecord::done(step, step, "work", Verb::Step, Ok(format!("{value:?}")));
+    (record.started_at, record.completed_at) = (at(20), at(30));
+    Entry { record, replaces: false, with: None }
+}
+
+fn failed(step: u64) -> Entry {
+    let mut entry = entry(step, "");
+    entry.record.outcome = Err(Failure::app("it \"broke\""));
+    entry
+}
+
+/// Starts: new ones, known ones, others' ids, no queue, a deduplication id, one that is not
+/// claimed.
+fn starts(ws: &str, only: impl Fn(i64) -> bool) -> Vec<Op> {
+    let one = |n: i64| {
+        let mut op = Start { workspace: ws.into(), ..start(&id(n), n % 7 != 0) };
+        op.input = format!("{{\"n\":{n},\"text\":\"ü' \\\\ %\"}}");
+        match n % 12 {
+            8 => op.queue = "nowhere".into(),
+            9 => op.dedupe_id = format!("d{n}"),
+            10 => op.timeout = Some(std::time::Duration::from_secs(5)),
+            11 => (op.parent, op.detached) = ("nobody".into(), true),
+            _ => {}
+        }
+        Op::Start(op)
+    };
+    (0..RUNS).filter(|n| only(*n)).map(one).collect()
+}
+
+/// The same ids again: the same request, an equal one of another caller's, or another input.
+fn starts_again(ws: &str) -> Vec<Op> {
+    let mut ops = starts(ws, |_| true);
+    for (n, op) in ops.iter_mut().enumerate() {
+        if let Op::Start(op) = op {
+            match n % 5 {
+                0 => op.input = "\"other\"".into(),
+                1 | 2 => op.seed = 8,
+                _ => {}
+            }
+        }
+    }
+    ops
+}
+
+fn records(ws: &str) -> Vec<Op> {
+    let one = |n: i64| {
+        let epoch = if n % 9 == 0 { 7 } else { 1 };
+        let mut entries: Vec<Entry> =
+            (0..1 + n.unsigned_abs() % 3).map(|s| entry(s, "ä")).collect();
+        if n % 10 == 3 {
+            entries.push(failed(3));
+        }
+        if n % 11 == 0 {
+            let publish = With::Publish { key: "k".into(), value: n.to_string() };
+            entries[0].with = Some(publish);
+        }
+        Op::Record(Record { lease: lease(ws, n, epoch), entries, now: at(40) })
+    };
+    (0..RUNS).map(one).collect()
+}
+
+/// Ends, suspensions with a good and an old view of the inbox, more records.
+fn ends(ws: &str) -> Vec<Op> {
+    let one = |n: i64| {
+        let (lease, now) = (lease(ws, n, 1), at(50 + n));
+        let entries = vec![entry(5, "last")];
+        match n % 4 {
+            0 => Op::Record(Record { lease, entries, now }),
+            1 => {
+                let outcome = match n % 3 {
+                    0 => Err(Failure::app("no")),
+                    _ => Ok(format!("{n}")),
+                };
+                Op::Finish(Finish { lease, entries, outcome, now })
+            }
+            2 => {
+                let (wake_at, waits) = (at(900 + n), "[]".to_owned());
+                Op::Suspend(Suspend { lease, entries, inbox: n % 3, wake_at, waits, now })
+            }
+            _ => Op::Finish(Finish { lease, entries: Vec::new(), outcome: Ok("1".into()), now }),
+        }
+    };
+    (0..RUNS).map(one).collect()
+}
+
+async fn one_by_one(store: &OpenStore, ops: Vec<Op>) -> Vec<Reply> {
+    let mut replies = Vec::new();
+    for op in ops {
+        replies.push(store.call(op).await.unwrap());
+    }
+    replies
+}
+
+async fn at_once(store: &OpenStore, ops: Vec<Op>) -> Vec<Reply> {
+    let calls = ops.into_iter().map(|op| store.call(op));
+    join_all(calls).await.into_iter().map(Result::unwrap).collect()
+}
+
+/// The tables of a workspace.
+async fn tables(store: &OpenStore, ws: &str) -> (Vec<RunRow>, Vec<Vec<StepRecord>>) {
+    let filter = RunFilter::default();
+    let list = ListRuns { workspace: ws.into(), filter, after: None, limit: 1000 };
+    let runs = store.ask(list).await.unwrap().runs;
+    let mut steps = Vec::new();
+    for run in &runs {
+        let (workspace, run_id) = (ws.to_owned(), run.run_id.clone());
+        steps.push(store.ask(ListSteps { workspace, run_id, from: 0, limit: 50 }).await.unwrap().0);
+    }
+    (runs, steps)
+}
+
+/// What is done in a workspace.
+type Phase<'a> = &'a dyn Fn(&str) -> Vec<Op>;
+
+fn without_workspace(replies: &[Reply]) -> Vec<String> {
+    replies
+        .iter()
+        .map(|r| format!("{r:?}").replace("\"alone\"", "").replace("\"crowd\"", ""))
+        .collect()
+}
+
+pub(super) async fn many_at_once_are_what_they_are_one_by_one(database: &Database) {
+    let store = database.open().await;
+    let mut seen = Vec::new();
+    // Some first, so that the others meet ids that are taken.
+    let phases: [Phase<'_>; 7] = [
+        &|ws| starts(ws, |n| n % 6 == 0),
+        &starts_again,
+        &records,
+        // All of it is there already.
+        &records,
+        &ends,
+        &ends,
+        &records,
+    ];
+    let mut statements = Vec::new();
+    for phase in phases {
+        let before = store.tally();
+        let alone = one_by_one(&store, phase("alone")).await;
+        let between = store.tally();
+        let crowd = at_once(&store, phase("crowd")).await;
+        statements.push([between.since(before), store.tally().since(between)]);
+        assert_eq!(without_workspace(&alone), without_workspace(&crowd));
+        seen.extend(alone);
+    }
+    assert_eq!(tables(&store, "alone").await, tables(&store, "crowd").await);
+    for kind in ["Existing", "Conflict", "NoQueue", "Fenced", "Arrived", "Done"] {
+        let met = seen.iter().any(|reply| format!("{reply:?}").contains(kind));
+        assert!(met, "no reply was {kind}");
+    }
+    let runs = tables(&store, "crowd").await.0;
+    assert!(runs.iter().any(|run| run.status == RunStatus::Error));
+    if database.kind == Kind::Postgres {
+        // The first records are new: a few statements for all of them.
+        let [alone, crowd] = statements[2];
+        assert!(crowd.statements * 4 < alone.statements, "nothing was saved: {statements:?}");
+    }
+}

@@ -1,0 +1,107 @@
+//! What things cost, in operations, statements and commits: numbers that a slow machine does not
+//! change, so that growing costs are seen at once.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use futures::future::BoxFuture;
+use steadfast::{Cx, Result, Steadfast};
+use steadfast_core::Timestamp;
+use steadfast_core::driver::{Kind, Record as StepRecord};
+use steadfast_store::op::*;
+use steadfast_store::{Error, Op, OpenStore, Reply, Store, StoreExt};
+
+/// Counts operations by name.
+struct Counting {
+    inner: OpenStore,
+    calls: Mutex<BTreeMap<&'static str, usize>>,
+}
+
+impl Store for Counting {
+    fn call(&self, op: Op) -> BoxFuture<'_, std::result::Result<Reply, Error>> {
+        *self.calls.lock().unwrap().entry(op.name()).or_default() += 1;
+        self.inner.call(op)
+    }
+}
+
+async fn double(n: u32) -> Result<u32> {
+    Ok(n * 2)
+}
+
+async fn five(cx: Cx, n: u32) -> Result<u32> {
+    let mut n = n;
+    for _ in 0..5 {
+        n = cx.step(double, n).await?;
+    }
+    Ok(n)
+}
+
+/// Of a run of five steps, the start is one commit with its claim, each step is on disk before the
+/// next begins, the last one comes with the end, and nothing is asked.
+#[tokio::test]
+async fn a_run_of_five_steps_is_six_operations() {
+    let inner = steadfast_store::open("sqlite::memory:").await.unwrap();
+    let store = Arc::new(Counting { inner, calls: Mutex::default() });
+    let fabric = Steadfast::open("").store(store.clone()).workflow(five).start().await.unwrap();
+    for n in 1..=3 {
+        assert_eq!(fabric.start(five, n).await.unwrap().result().await.unwrap(), n * 32);
+    }
+    fabric.shutdown().await;
+    let calls = store.calls.lock().unwrap().clone();
+    let count = |name| calls.get(name).copied().unwrap_or(0);
+    assert_eq!((count("Start"), count("Record"), count("Finish")), (3, 12, 3), "{calls:?}");
+    for name in ["Load", "GetEnds", "ListSteps", "Suspend", "Release"] {
+        assert_eq!(count(name), 0, "{name}");
+    }
+    // A result that is pushed needs no look, unless the run was over before anybody waited.
+    assert!(count("GetRun") <= 3, "{calls:?}");
+}
+
+/// What each operation of a plain run costs on SQLite.
+#[tokio::test]
+async fn the_operations_of_a_run_are_few_statements() {
+    let store = steadfast_store::open("sqlite::memory:").await.unwrap();
+    let at = Timestamp::from_micros;
+    let start = Start {
+        workspace: "w".into(),
+        run_id: "r".into(),
+        workflow: "flow".into(),
+        input: "1".into(),
+        queue: DEFAULT_QUEUE.into(),
+        partition: String::new(),
+        priority: 0,
+        dedupe_id: String::new(),
+        app_version: String::new(),
+        max_attempts: 3,
+        ready_at: at(0),
+        timeout: None,
+        deadline_at: None,
+        parent: String::new(),
+        detached: false,
+        seed: 7,
+        claim: Some(("me".into(), at(1_000_000))),
+        now: at(1),
+    };
+    let lease = Lease { workspace: "w".into(), run_id: "r".into(), worker: "me".into(), epoch: 1 };
+    let entry = |id| {
+        let record = StepRecord::done(id, id, "step", Kind::Step, Ok("1".into()));
+        vec![Entry { record, replaces: false, with: None }]
+    };
+    let outcome = Ok("1".to_owned());
+    let costs: [(Op, u64); 4] = [
+        (Op::Start(start), 2),
+        (Op::Record(Record { lease: lease.clone(), entries: entry(0), now: at(2) }), 2),
+        (Op::Record(Record { lease: lease.clone(), entries: entry(1), now: at(3) }), 2),
+        (Op::Finish(Finish { lease, entries: entry(2), outcome, now: at(4) }), 3),
+    ];
+    for (op, statements) in costs {
+        let (name, before) = (op.name(), store.tally());
+        store.call(op).await.unwrap();
+        let spent = store.tally().since(before);
+        assert_eq!((spent.statements, spent.commits), (statements, 1), "{name}");
+    }
+    let run = store.ask(GetRun { workspace: "w".into(), run_id: "r".into() }).await.unwrap();
+    assert_eq!(run.0.unwrap().output.as_deref(), Some("1"));
+}
