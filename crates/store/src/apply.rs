@@ -21,7 +21,7 @@ pub(crate) use own::{Due, due};
 pub(crate) use read::CHILDREN_OF;
 pub(crate) use start::start;
 #[cfg(feature = "postgres")]
-pub(crate) use together::together;
+pub(crate) use together::{at_once, together};
 
 use crate::error::Error;
 use crate::gate::Tx;

@@ -43,7 +43,7 @@ impl Dialect {
             });
         }
         if hole == "arrows" {
-            return Some(crate::migrate::arrows());
+            return Some(crate::migrate::arrows(self));
         }
         let text = match (hole, self) {
             ("run_columns", _) => RUN_COLUMNS,
@@ -66,6 +66,13 @@ impl Dialect {
             ("end", Sqlite) => "STRICT",
             ("end", Postgres) => "",
             ("end", Mysql) => "ENGINE=InnoDB",
+            // By their keys, whatever Postgres thinks of a workspace's size: see `together.sql`.
+            ("these_runs", Sqlite | Mysql) => "workspace = :workspace AND run_id IN (:run_ids)",
+            ("these_runs", Postgres) => {
+                "(workspace, run_id) IN (SELECT w, r FROM \
+                 unnest(array_fill(:workspace, ARRAY[cardinality(:run_ids)]), :run_ids) \
+                 AS t (w, r))"
+            }
             // Runs that are over, the most, need not be in the indexes by which work is found. What
             // uses such an index repeats its condition. MySQL has none of them.
             ("of_active", Sqlite | Postgres) => "WHERE finished_at IS NULL",
@@ -82,6 +89,11 @@ impl Dialect {
             _ => return None,
         };
         Some(text.to_owned())
+    }
+
+    /// Whether a list is one value.
+    pub(crate) fn has_arrays(self) -> bool {
+        self == Dialect::Postgres
     }
 
     /// The placeholder for parameter `n` (from 1). Postgres is told the type, because it cannot

@@ -30,6 +30,8 @@ pub(crate) enum Bound<'a> {
     Text(Option<&'a str>),
     IntColumn(&'a [Option<i64>]),
     TextColumn(&'a [Option<Cow<'a, str>>]),
+    /// A list that is not spread, where a database takes arrays.
+    Texts(&'a [Cow<'a, str>]),
 }
 
 macro_rules! value_from {

@@ -20,8 +20,9 @@ use crate::error::Error;
 use crate::op::{Entry, Op, Reply, Started, With};
 use crate::session::{self, Begin, Connect, Session};
 
-/// Writers of one store. More would mostly wait for each other's locks and the disk.
-const LANES: usize = 4;
+/// Writers of one store: while one waits for the disk, the other gathers. More would make smaller
+/// batches, and most of what a batch costs does not depend on its size.
+const LANES: usize = 2;
 /// Jobs that may wait for a lane; beyond it, callers wait to hand theirs in.
 const WAITING: usize = 2048;
 /// Savepoints in one transaction: beyond 64, Postgres keeps them in a slow place.
@@ -255,10 +256,10 @@ async fn together<S: Session>(
     manner: Manner,
 ) -> Result<Answers, Error> {
     let applied = async {
-        session::begin(session, Begin::Crowd).await?;
         match manner {
             Manner::Trusting => trusting(session, batch).await,
             Manner::Careful => {
+                session::begin(session, Begin::Crowd).await?;
                 let mut answers = Answers::with_capacity(batch.len());
                 for job in batch {
                     answers.push(careful(session, &job.op).await?);
@@ -279,7 +280,7 @@ async fn together<S: Session>(
 
 async fn trusting<S: Session>(session: &mut S, batch: &[Job]) -> Result<Answers, Error> {
     let ops: Vec<&Op> = batch.iter().map(|job| &*job.op).collect();
-    let applied = session::apply_all(session, &ops).await?;
+    let applied = session::crowd(session, &ops).await?;
     if applied.iter().any(|applied| applied.wrote && apply::takes_back(&applied.reply)) {
         return Err(Error::Transient("a part of the batch must be taken back".to_owned()));
     }
@@ -305,6 +306,9 @@ async fn careful<S: Session>(session: &mut S, op: &Op) -> Result<Result<Reply, E
 }
 
 async fn alone<S: Session>(session: &mut S, op: &Op) -> Result<Reply, Error> {
+    if let Some(reply) = session::at_once(session, op).await? {
+        return Ok(reply);
+    }
     let applied = async {
         session::begin(session, Begin::Alone).await?;
         session::apply(session, op).await

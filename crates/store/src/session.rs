@@ -61,18 +61,21 @@ pub(crate) trait Session: Send + 'static {
     fn begin(&mut self, kind: Begin) -> impl Future<Output = Result<(), Error>> + Send;
     /// Carries out an operation inside the transaction, if there is one.
     fn apply(&mut self, op: &Op) -> impl Future<Output = Result<Applied, Error>> + Send;
-    /// Carries out several, as if one after the other. The first error is everybody's.
-    fn apply_all(
-        &mut self,
-        ops: &[&Op],
-    ) -> impl Future<Output = Result<Vec<Applied>, Error>> + Send {
+    /// Begins a transaction and carries out several operations, as if one after the other. The
+    /// first error is everybody's.
+    fn crowd(&mut self, ops: &[&Op]) -> impl Future<Output = Result<Vec<Applied>, Error>> + Send {
         async move {
+            self.begin(Begin::Crowd).await?;
             let mut applied = Vec::with_capacity(ops.len());
             for op in ops {
                 applied.push(self.apply(op).await?);
             }
             Ok(applied)
         }
+    }
+    /// Carries an operation out as one statement that commits by itself, if there is such a way.
+    fn at_once(&mut self, _op: &Op) -> impl Future<Output = Result<Option<Reply>, Error>> + Send {
+        std::future::ready(Ok(None))
     }
     /// Runs a statement without parameters or rows, such as COMMIT.
     fn run(&mut self, sql: &'static str) -> impl Future<Output = Result<(), Error>> + Send;
@@ -132,13 +135,22 @@ pub(crate) async fn apply<S: Session>(session: &mut S, op: &Op) -> Result<Reply,
     heard(session, answer).map(|applied| applied.reply)
 }
 
-/// [`Session::apply_all`], but not for ever.
-pub(crate) async fn apply_all<S: Session>(
-    session: &mut S,
-    ops: &[&Op],
-) -> Result<Vec<Applied>, Error> {
-    let answer = tokio::time::timeout(SILENCE, session.apply_all(ops)).await;
+/// [`Session::crowd`], but not for ever.
+pub(crate) async fn crowd<S: Session>(session: &mut S, ops: &[&Op]) -> Result<Vec<Applied>, Error> {
+    let answer = tokio::time::timeout(SILENCE, session.crowd(ops)).await;
     heard(session, answer)
+}
+
+/// [`Session::at_once`], but not for ever. It commits, so a fault of the connection leaves the
+/// outcome unknown.
+pub(crate) async fn at_once<S: Session>(session: &mut S, op: &Op) -> Result<Option<Reply>, Error> {
+    let answer = tokio::time::timeout(SILENCE, session.at_once(op)).await;
+    let done = heard(session, answer);
+    let done = in_commit(session, done);
+    if let Ok(Some(_)) = &done {
+        session.committed();
+    }
+    done
 }
 
 /// [`Session::run`], but not for ever.
@@ -149,12 +161,17 @@ pub(crate) async fn run<S: Session>(session: &mut S, sql: &'static str) -> Resul
 
 /// Commits. Once it is sent, a fault of the connection leaves the outcome unknown.
 pub(crate) async fn commit<S: Session>(session: &mut S) -> Result<(), Error> {
-    match run(session, "COMMIT").await {
+    let done = run(session, "COMMIT").await;
+    if done.is_ok() {
+        session.committed();
+    }
+    in_commit(session, done)
+}
+
+/// A fault of the connection while a commit was under way leaves the outcome unknown.
+fn in_commit<S: Session, T>(session: &S, done: Result<T, Error>) -> Result<T, Error> {
+    match done {
         Err(Error::Transient(text)) if !session.is_usable() => Err(Error::Ambiguous(text)),
-        Ok(()) => {
-            session.committed();
-            Ok(())
-        }
         done => done,
     }
 }

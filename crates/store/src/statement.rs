@@ -47,6 +47,8 @@ pub(crate) struct Rendered {
     pub(crate) sql: String,
     /// The names, and where among the caller's parameters each was when this was rendered.
     order: Vec<(&'static str, usize)>,
+    /// Whether lists are arrays, and so one value each.
+    has_arrays: bool,
 }
 
 /// Renders a statement, or takes it from the cache. Lists make the text depend on their length.
@@ -64,7 +66,7 @@ pub(crate) fn render(
     if !conditions.is_empty() {
         return shared(dialect, name, conditions, params);
     }
-    let lists = params.iter().filter_map(|(_, value)| list_width(value));
+    let lists = params.iter().filter_map(|(_, value)| list_width(dialect, value));
     let widths = lists.fold(0, |all, width| all << 6 | u64::from(width.trailing_zeros() + 1));
     let key = (dialect, name.as_ptr() as usize, widths);
     NEAR.with_borrow_mut(|near| {
@@ -82,7 +84,7 @@ fn shared(
 ) -> &'static Rendered {
     type Key = (Dialect, &'static str, String, Vec<usize>);
     static CACHE: LazyLock<Mutex<BTreeMap<Key, &'static Rendered>>> = LazyLock::new(Mutex::default);
-    let widths = params.iter().filter_map(|(_, value)| list_width(value)).collect();
+    let widths = params.iter().filter_map(|(_, value)| list_width(dialect, value)).collect();
     let key = (dialect, name, conditions.to_owned(), widths);
     let mut cache = CACHE.lock().expect("invariant: rendering does not panic under the lock");
     if let Some(known) = cache.get(&key) {
@@ -101,8 +103,9 @@ fn width(len: usize) -> usize {
     len.max(1).next_power_of_two()
 }
 
-fn list_width(value: &Value<'_>) -> Option<usize> {
+fn list_width(dialect: Dialect, value: &Value<'_>) -> Option<usize> {
     match value {
+        Value::Texts(_) if dialect.has_arrays() => None,
         Value::Texts(list) => Some(width(list.len())),
         Value::Int(_) | Value::Text(_) | Value::IntColumn(_) | Value::TextColumn(_) => None,
     }
@@ -122,6 +125,7 @@ impl Rendered {
                 Value::Text(v) => values.push(Bound::Text(v.as_deref())),
                 Value::IntColumn(v) => values.push(Bound::IntColumn(v)),
                 Value::TextColumn(v) => values.push(Bound::TextColumn(v)),
+                Value::Texts(list) if self.has_arrays => values.push(Bound::Texts(list)),
                 Value::Texts(list) => {
                     let pad = list.last().map_or("", |text| text);
                     let more = width(list.len()) - list.len();
@@ -159,6 +163,18 @@ fn make(dialect: Dialect, raw: &str, conditions: &str, params: Params<'_>) -> Re
         }
         let (place, value) = find(params, name);
         let (count, ty) = match value {
+            Value::Texts(_) if dialect.has_arrays() => {
+                // A list in parentheses becomes an array: one text for any length.
+                let array = match sql.strip_suffix("NOT IN (") {
+                    Some(head) => format!("{head}<> ALL("),
+                    None => match sql.strip_suffix("IN (") {
+                        Some(head) => format!("{head}= ANY("),
+                        None => sql,
+                    },
+                };
+                sql = array;
+                (1, "text[]")
+            }
             Value::Texts(list) => (width(list.len()), "text"),
             Value::Int(_) => (1, "int8"),
             Value::Text(_) => (1, "text"),
@@ -173,7 +189,7 @@ fn make(dialect: Dialect, raw: &str, conditions: &str, params: Params<'_>) -> Re
         rest = &tail[len..];
     }
     sql.push_str(rest);
-    Rendered { sql, order }
+    Rendered { sql, order, has_arrays: dialect.has_arrays() }
 }
 
 /// Fills the holes of a text.
@@ -202,11 +218,21 @@ mod tests {
             workspace: "w", worker: "me",
             run_ids: vec!["a".to_owned(), "b".to_owned(), "c".to_owned()],
         };
-        let rendered = render(Dialect::Postgres, "run_owned", "", params);
-        assert!(rendered.sql.contains("workspace = $1::text AND worker = $2::text"));
-        assert!(rendered.sql.contains("run_id IN ($3::text, $4::text, $5::text, $6::text)"));
-        let texts: Vec<_> = rendered.bind(params).into_iter().skip(2).collect();
+        let rendered = render(Dialect::Sqlite, "run_owned", "", params);
+        assert!(rendered.sql.contains("workspace = ?1 AND run_id IN (?2, ?3, ?4, ?5)"));
+        let texts: Vec<_> = rendered.bind(params).into_iter().skip(1).take(4).collect();
         assert_eq!(texts, ["a", "b", "c", "c"].map(|text| Bound::Text(Some(text))));
+    }
+
+    #[test]
+    fn postgres_is_given_lists_as_arrays() {
+        let params: Params<'_> = params! {
+            workspace: "w", now: 1i64, app_version: "", limit: 1i64,
+            run_ids: vec!["a".to_owned(), "b".to_owned()],
+        };
+        let rendered = render(Dialect::Postgres, "step_clear", "", params);
+        assert!(rendered.sql.contains("run_id = ANY($2::text[])"), "{}", rendered.sql);
+        assert_eq!(rendered.bind(params).len(), 2);
     }
 
     #[test]

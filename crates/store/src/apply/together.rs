@@ -7,15 +7,20 @@
 
 use std::collections::{HashMap, HashSet};
 
+use futures::future::try_join;
 use steadfast_core::{RunEvent, RunStatus};
 
 use super::{own, queue, rows, start};
 use crate::error::Error;
-use crate::gate::{Fields, Tx, columns, fields};
+use crate::gate::{Fields, Tx, Value, columns, fields};
 use crate::op::{Entry, Lease, Op, Reply, Start, Started, Suspended, Written};
 
-/// Carries out those of the operations that are simple; the others are left open.
-pub(crate) async fn together(tx: &mut impl Tx, ops: &[&Op]) -> Result<Vec<Option<Reply>>, Error> {
+/// Carries out those of the operations that are simple; the others are left open. Each gate leads
+/// to the same transaction, and statements on different ones may be under way together.
+pub(crate) async fn together<T: Tx>(
+    gate: impl Fn() -> T,
+    ops: &[&Op],
+) -> Result<Vec<Option<Reply>>, Error> {
     let mut replies = vec![None; ops.len()];
     let Some(ws) = ops.iter().find_map(|op| workspace(op)) else {
         return Ok(replies);
@@ -27,17 +32,36 @@ pub(crate) async fn together(tx: &mut impl Tx, ops: &[&Op]) -> Result<Vec<Option
             op => owned.push((place, *op)),
         }
     }
-    start_all(tx, &starts, &mut replies).await?;
-    let held = lock_all(tx, &mut owned).await?;
-    record_all(tx, &owned).await?;
-    end_all(tx, ws, &owned, &held, &mut replies).await?;
-    suspend_all(tx, &owned, &mut replies).await?;
-    for (place, op) in owned {
-        if let Op::Record(_) = op {
-            replies[place] = Some(Reply::Record(Written::Done));
-        }
+    let (mut first, mut second, mut third) = (gate(), gate(), gate());
+    let write = async {
+        let held = lock_all(&mut second, &mut owned).await?;
+        let ends = end_all(&mut third, ws, &owned, &held);
+        let ((), mut done) = try_join(record_all(&mut second, &owned), ends).await?;
+        // After the ends: one of them may be what a suspension waits for.
+        done.extend(suspend_all(&mut second, &owned).await?);
+        let recorded = owned.iter().filter(|(_, op)| matches!(op, Op::Record(_)));
+        done.extend(recorded.map(|(place, _)| (*place, Reply::Record(Written::Done))));
+        Ok(done)
+    };
+    let (started, written) = try_join(start_all(&mut first, &starts), write).await?;
+    for (place, reply) in started.into_iter().chain(written) {
+        replies[place] = Some(reply);
     }
     Ok(replies)
+}
+
+/// What came of operations, by their places in the batch.
+type Done = Vec<(usize, Reply)>;
+
+/// Carries an operation out as one statement, which is its own commit, if there is one for it and
+/// it finds what it expects. Otherwise nothing was written.
+pub(crate) async fn at_once(tx: &mut impl Tx, op: &Op) -> Result<Option<Reply>, Error> {
+    let Op::Record(record) = op else { return Ok(None) };
+    let ([entry], Some(_)) = (&*record.entries, workspace(op)) else { return Ok(None) };
+    let mut fields = own::record_fields(&record.lease, &entry.record);
+    fields.push(("worker", Value::from(&record.lease.worker)));
+    let written = tx.execute("one_record", &fields).await? == 1;
+    Ok(written.then_some(Reply::Record(Written::Done)))
 }
 
 /// The workspace of an operation that is simple.
@@ -59,20 +83,16 @@ fn lease(op: &Op) -> Option<(&Lease, &[Entry])> {
     }
 }
 
-async fn start_all(
-    tx: &mut impl Tx,
-    starts: &[(usize, &Start)],
-    replies: &mut [Option<Reply>],
-) -> Result<(), Error> {
-    let mut placed = Vec::new();
+async fn start_all(tx: &mut impl Tx, starts: &[(usize, &Start)]) -> Result<Done, Error> {
+    let (mut done, mut placed) = (Done::new(), Vec::new());
     for (place, op) in starts {
         match start::place(tx, op).await? {
             Some(on_queue) => placed.push((*place, *op, on_queue)),
-            None => replies[*place] = Some(Reply::Start(Started::NoQueue)),
+            None => done.push((*place, Reply::Start(Started::NoQueue))),
         }
     }
     if placed.is_empty() {
-        return Ok(());
+        return Ok(done);
     }
     let rows = placed.iter().map(|(_, op, on_queue)| start::fields(op, on_queue)).collect();
     let mut made = HashSet::new();
@@ -82,10 +102,10 @@ async fn start_all(
     for (place, op, on_queue) in &placed {
         // A taken id is left open: the operation's own function compares.
         if made.contains(&op.run_id) {
-            replies[*place] = Some(Reply::Start(start::made(op, on_queue)));
+            done.push((*place, Reply::Start(start::made(op, on_queue))));
         }
     }
-    Ok(())
+    Ok(done)
 }
 
 /// What is known of a run whose lease was found good.
@@ -147,18 +167,17 @@ async fn end_all(
     ws: &str,
     owned: &[(usize, &Op)],
     held: &HashMap<String, Held>,
-    replies: &mut [Option<Reply>],
-) -> Result<(), Error> {
-    let mut rows = Vec::new();
+) -> Result<Done, Error> {
+    let (mut done, mut rows) = (Done::new(), Vec::new());
     for (place, op) in owned {
         let Op::Finish(op) = op else { continue };
         let event = if op.outcome.is_ok() { RunEvent::Succeed } else { RunEvent::Fail };
         let arrow = RunStatus::Pending.on(event);
         rows.push(own::end_fields(op, arrow.map_err(|e| Error::Incompatible(e.to_string()))?));
-        replies[*place] = Some(Reply::Finish(Written::Done));
+        done.push((*place, Reply::Finish(Written::Done)));
     }
     if rows.is_empty() {
-        return Ok(());
+        return Ok(done);
     }
     let count = rows.len() as u64;
     if tx.execute("all_run_end", &columns(rows)).await? != count {
@@ -171,14 +190,10 @@ async fn end_all(
             own::arrive(tx, ws, &run.parent, op.now).await?;
         }
     }
-    Ok(())
+    Ok(done)
 }
 
-async fn suspend_all(
-    tx: &mut impl Tx,
-    owned: &[(usize, &Op)],
-    replies: &mut [Option<Reply>],
-) -> Result<(), Error> {
+async fn suspend_all(tx: &mut impl Tx, owned: &[(usize, &Op)]) -> Result<Done, Error> {
     let suspends: Vec<_> = owned
         .iter()
         .filter_map(|(place, op)| match op {
@@ -187,17 +202,17 @@ async fn suspend_all(
         })
         .collect();
     if suspends.is_empty() {
-        return Ok(());
+        return Ok(Done::new());
     }
     let rows = suspends.iter().map(|(_, op)| own::suspend_fields(op)).collect();
     let mut parked = HashSet::new();
     for mut row in tx.query("all_run_suspend", &columns(rows)).await? {
         parked.insert(row.text()?);
     }
-    for (place, op) in suspends {
-        let parked = parked.contains(&op.lease.run_id);
-        let reply = if parked { Suspended::Done } else { Suspended::Arrived };
-        replies[place] = Some(Reply::Suspend(reply));
-    }
-    Ok(())
+    let reply = |run_id| match parked.contains(run_id) {
+        true => Suspended::Done,
+        false => Suspended::Arrived,
+    };
+    let done = suspends.iter().map(|(place, op)| (*place, Reply::Suspend(reply(&op.lease.run_id))));
+    Ok(done.collect())
 }

@@ -239,7 +239,7 @@ fn bound(values: Vec<Bound<'_>>) -> Positional {
         Bound::Int(Some(v)) => mysql_async::Value::Int(v),
         Bound::Text(Some(v)) => mysql_async::Value::Bytes(v.into()),
         Bound::Int(None) | Bound::Text(None) => mysql_async::Value::NULL,
-        Bound::IntColumn(_) | Bound::TextColumn(_) => {
+        Bound::IntColumn(_) | Bound::TextColumn(_) | Bound::Texts(_) => {
             unreachable!("invariant: MySQL is given no columns")
         }
     };

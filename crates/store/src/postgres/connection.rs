@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::try_join_all;
+use futures::future::{try_join, try_join_all};
 use tokio_postgres::config::{Host as Address, SslMode};
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
@@ -23,7 +23,7 @@ use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::gate::{Bound, Memo, Params, Row, Tx, Value};
 use crate::migrate::{self, LOCK, VERSION, VERSION_TABLE};
-use crate::op::Op;
+use crate::op::{Op, Reply};
 use crate::open::redacted;
 use crate::session::{Applied, Begin, Connect, Fault, Session};
 use crate::statement;
@@ -38,6 +38,8 @@ const SETTINGS: &str = "SET statement_timeout = '60s'; SET lock_timeout = '10s';
     SET default_transaction_isolation = 'read committed'; \
     SET standard_conforming_strings = on; SET client_min_messages = warning; \
     SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
+/// How a batch begins.
+const CROWD: &str = "BEGIN; SET LOCAL lock_timeout = '50ms'";
 /// Prepared statements a connection keeps; rare filters come and go.
 const STATEMENTS: usize = 512;
 
@@ -213,10 +215,10 @@ impl PgSession {
     /// Carries out operations that cannot meet: the simple ones as a few statements for all, the
     /// others side by side.
     async fn flown(&self, flight: &[&Op]) -> Result<Vec<Applied>, Error> {
-        let mut host = Host { session: self, wrote: false, memo: Memo::default() };
+        let gate = || Host { session: self, wrote: false, memo: Memo::default() };
         let replies = match flight {
             [_] => vec![None],
-            _ => apply::together(&mut host, flight).await?,
+            _ => apply::together(gate, flight).await?,
         };
         let flown = flight.iter().zip(replies).map(|(op, reply)| async move {
             match reply {
@@ -244,7 +246,7 @@ impl Session for PgSession {
             // around them sooner. Whoever waits in a crowd keeps the others' rows locked meanwhile,
             // so the crowd is rather taken apart.
             Begin::Alone => "BEGIN; SET LOCAL lock_timeout = '300ms'",
-            Begin::Crowd => "BEGIN; SET LOCAL lock_timeout = '50ms'",
+            Begin::Crowd => CROWD,
         })
         .await
     }
@@ -253,13 +255,24 @@ impl Session for PgSession {
         self.applied(op).await
     }
 
+    async fn at_once(&mut self, op: &Op) -> Result<Option<Reply>, Error> {
+        let mut host = Host { session: self, wrote: false, memo: Memo::default() };
+        apply::at_once(&mut host, op).await
+    }
+
     /// Operations that cannot meet share round trips: the driver sends what is ready without
     /// waiting for earlier answers, and the server works it off in that order.
-    async fn apply_all(&mut self, ops: &[&Op]) -> Result<Vec<Applied>, Error> {
-        let mut applied = Vec::with_capacity(ops.len());
-        for flight in pipeline::flights(ops) {
-            applied.extend(self.flown(flight).await?);
-        }
+    async fn crowd(&mut self, ops: &[&Op]) -> Result<Vec<Applied>, Error> {
+        let session = &*self;
+        let apply = async {
+            let mut applied = Vec::with_capacity(ops.len());
+            for flight in pipeline::flights(ops) {
+                applied.extend(session.flown(flight).await?);
+            }
+            Ok(applied)
+        };
+        // Polled in this order, so sent in this order.
+        let ((), applied) = try_join(session.batch(CROWD), apply.boxed()).await?;
         Ok(applied)
     }
 
@@ -376,7 +389,7 @@ fn typed<'a>(values: &'a [Bound<'a>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
             Bound::Int(_) => Type::INT8,
             Bound::Text(_) => Type::TEXT,
             Bound::IntColumn(_) => Type::INT8_ARRAY,
-            Bound::TextColumn(_) => Type::TEXT_ARRAY,
+            Bound::TextColumn(_) | Bound::Texts(_) => Type::TEXT_ARRAY,
         };
         (value, ty)
     }
@@ -416,6 +429,7 @@ impl ToSql for Bound<'_> {
             Bound::Text(v) => v.to_sql(ty, out),
             Bound::IntColumn(v) => v.to_sql(ty, out),
             Bound::TextColumn(v) => v.to_sql(ty, out),
+            Bound::Texts(v) => v.to_sql(ty, out),
         }
     }
 

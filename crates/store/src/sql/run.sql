@@ -49,7 +49,7 @@ UPDATE run SET prev_status = status, status = :to, worker = :worker, epoch = epo
     parked = 0, waits = '', updated_at = :now,
     deadline_at = CASE WHEN deadline_at IS NOT NULL OR timeout_us IS NULL THEN deadline_at
         WHEN timeout_us > {{never}} - :now THEN {{never}} ELSE :now + timeout_us END
-WHERE workspace = :workspace AND status = :from AND run_id IN (:run_ids);
+WHERE {{these_runs}} AND status = :from;
 
 -- name: run_wake_select
 SELECT {{run_columns}} FROM run
@@ -69,13 +69,12 @@ WHERE workspace = :workspace AND wake_at > :now AND wake_at < {{never}} AND stat
 
 -- name: run_beat
 UPDATE run SET wake_at = :lease_until
-WHERE workspace = :workspace AND worker = :worker AND status = 'PENDING' AND parked = 0
-    AND wake_at < :lease_until AND run_id IN (:run_ids);
+WHERE {{these_runs}} AND worker = :worker AND status = 'PENDING' AND parked = 0
+    AND wake_at < :lease_until;
 
 -- name: run_owned
 SELECT run_id, epoch FROM run
-WHERE workspace = :workspace AND worker = :worker AND status = 'PENDING' AND parked = 0
-    AND run_id IN (:run_ids);
+WHERE {{these_runs}} AND worker = :worker AND status = 'PENDING' AND parked = 0;
 
 -- name: run_end
 UPDATE run SET prev_status = status, status = :to, output = :output, error = :error, worker = '',
@@ -128,7 +127,7 @@ WHERE workspace = :workspace AND created_at < :before AND finished_at < :before
 ORDER BY created_at, run_id LIMIT :limit {{skip_locked}};
 
 -- name: run_purge
-DELETE FROM run WHERE workspace = :workspace AND run_id IN (:run_ids);
+DELETE FROM run WHERE {{these_runs}};
 
 -- name: run_list
 SELECT {{run_columns}} FROM run
@@ -137,11 +136,11 @@ ORDER BY created_at DESC, run_id DESC LIMIT :limit;
 
 -- name: run_over
 SELECT {{run_columns}} FROM run
-WHERE workspace = :workspace AND run_id IN (:run_ids)
+WHERE {{these_runs}}
     AND status IN ('SUCCESS', 'ERROR', 'RETRIES_EXCEEDED', 'CANCELLED');
 
 -- name: run_known
-SELECT run_id FROM run WHERE workspace = :workspace AND run_id IN (:run_ids);
+SELECT run_id FROM run WHERE {{these_runs}};
 
 -- By the children's own rows: the parent's records are gone once it has continued as new. That a
 -- parent is not empty is repeated because the index holds only such runs.

@@ -40,13 +40,9 @@ CREATE TABLE run (
     inbox {{int}} NOT NULL,
     PRIMARY KEY (workspace, run_id),
     CONSTRAINT run_lifecycle CHECK ({{arrows}}),
-    CONSTRAINT run_over_iff_finished CHECK (
-        (status IN ('SUCCESS', 'ERROR', 'RETRIES_EXCEEDED', 'CANCELLED') AND finished_at IS NOT NULL)
-        OR (status IN ('ENQUEUED', 'PENDING') AND finished_at IS NULL)),
+    CONSTRAINT run_over_iff_finished CHECK ((status IN ('ENQUEUED', 'PENDING')) = (finished_at IS NULL)),
     CONSTRAINT run_owned_iff_executing CHECK (
-        (status = 'PENDING' AND parked = 0 AND worker <> '')
-        OR (status = 'PENDING' AND parked = 1 AND worker = '')
-        OR (status <> 'PENDING' AND parked = 0 AND worker = ''))
+        parked + CASE WHEN worker = '' THEN 0 ELSE 1 END = CASE WHEN status = 'PENDING' THEN 1 ELSE 0 END)
 ) {{end}};
 
 -- name: create_run_claim

@@ -235,7 +235,7 @@ impl ToSql for Bound<'_> {
             Bound::Int(Some(v)) => ValueRef::Integer(*v),
             Bound::Text(Some(v)) => ValueRef::Text(v.as_bytes()),
             Bound::Int(None) | Bound::Text(None) => ValueRef::Null,
-            Bound::IntColumn(_) | Bound::TextColumn(_) => {
+            Bound::IntColumn(_) | Bound::TextColumn(_) | Bound::Texts(_) => {
                 unreachable!("invariant: SQLite is given no columns")
             }
         }))
