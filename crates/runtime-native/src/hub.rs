@@ -134,6 +134,13 @@ impl Hub {
         }
     }
 
+    /// A run left this process: whoever waits for its end looks again. If it ended here, they know.
+    pub(crate) fn left(&self, run_id: &str) {
+        // Dropped outside the lock: the waiters watch anew.
+        let watchers = self.watchers().remove(run_id);
+        drop(watchers);
+    }
+
     /// Looks for the ends of runs that are watched here and executed elsewhere: one question for
     /// all of them, whenever the store hints at an end, for as long as there are any.
     pub(crate) fn look_after(self: &Arc<Self>) {

@@ -325,6 +325,7 @@ impl Core {
                 _ => false,
             }
         };
+        self.hub.left(run_id);
         self.hub.freed.ring();
         if limited || self.hungry.swap(false, Ordering::AcqRel) {
             self.hub.ready.ring();

@@ -21,10 +21,12 @@ pub(crate) use own::{Due, due};
 pub(crate) use read::CHILDREN_OF;
 pub(crate) use start::start;
 #[cfg(feature = "postgres")]
-pub(crate) use together::{at_once, together};
+pub(crate) use together::together;
 
 use crate::error::Error;
 use crate::gate::Tx;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use crate::op::Written;
 use crate::op::{Op, Reply};
 
 /// Carries out one operation inside an open transaction.
@@ -60,6 +62,15 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::InspectQueue(op) => Reply::InspectQueue(queue::inspect(tx, op).await?),
         Op::ListWorkers(op) => Reply::ListWorkers(read::list_workers(tx, op).await?),
     })
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+/// Carries an operation out as one statement, which is its own commit, if there is one for it and
+/// it finds what it expects. Otherwise nothing was written.
+pub(crate) async fn at_once(tx: &mut impl Tx, op: &Op) -> Result<Option<Reply>, Error> {
+    let Op::Record(record) = op else { return Ok(None) };
+    let written = own::record_held(tx, record).await?;
+    Ok(written.then_some(Reply::Record(Written::Done)))
 }
 
 /// Whether a batch must not carry on after this reply as if the operation had succeeded: the

@@ -280,7 +280,7 @@ async fn together<S: Session>(
 
 async fn trusting<S: Session>(session: &mut S, batch: &[Job]) -> Result<Answers, Error> {
     let ops: Vec<&Op> = batch.iter().map(|job| &*job.op).collect();
-    let applied = session::crowd(session, &ops).await?;
+    let applied = session::transact(session, Begin::Crowd, &ops).await?;
     if applied.iter().any(|applied| applied.wrote && apply::takes_back(&applied.reply)) {
         return Err(Error::Transient("a part of the batch must be taken back".to_owned()));
     }
@@ -309,11 +309,9 @@ async fn alone<S: Session>(session: &mut S, op: &Op) -> Result<Reply, Error> {
     if let Some(reply) = session::at_once(session, op).await? {
         return Ok(reply);
     }
-    let applied = async {
-        session::begin(session, Begin::Alone).await?;
-        session::apply(session, op).await
-    };
-    match applied.await {
+    let applied = session::transact(session, Begin::Alone, &[op]).await;
+    let reply = applied.map(|applied| applied.into_iter().next().map(|applied| applied.reply));
+    match reply.and_then(|reply| reply.ok_or(Error::Closed)) {
         Ok(reply) if apply::takes_back(&reply) => {
             session::roll_back(session).await;
             Ok(reply)

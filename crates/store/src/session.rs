@@ -51,7 +51,7 @@ pub(crate) enum Begin {
 /// What an operation came to, before its commit.
 pub(crate) struct Applied {
     pub(crate) reply: Reply,
-    /// Whether it ran any statement that writes.
+    /// Whether it changed anything.
     pub(crate) wrote: bool,
 }
 
@@ -63,9 +63,13 @@ pub(crate) trait Session: Send + 'static {
     fn apply(&mut self, op: &Op) -> impl Future<Output = Result<Applied, Error>> + Send;
     /// Begins a transaction and carries out several operations, as if one after the other. The
     /// first error is everybody's.
-    fn crowd(&mut self, ops: &[&Op]) -> impl Future<Output = Result<Vec<Applied>, Error>> + Send {
+    fn transact(
+        &mut self,
+        kind: Begin,
+        ops: &[&Op],
+    ) -> impl Future<Output = Result<Vec<Applied>, Error>> + Send {
         async move {
-            self.begin(Begin::Crowd).await?;
+            self.begin(kind).await?;
             let mut applied = Vec::with_capacity(ops.len());
             for op in ops {
                 applied.push(self.apply(op).await?);
@@ -135,9 +139,13 @@ pub(crate) async fn apply<S: Session>(session: &mut S, op: &Op) -> Result<Reply,
     heard(session, answer).map(|applied| applied.reply)
 }
 
-/// [`Session::crowd`], but not for ever.
-pub(crate) async fn crowd<S: Session>(session: &mut S, ops: &[&Op]) -> Result<Vec<Applied>, Error> {
-    let answer = tokio::time::timeout(SILENCE, session.crowd(ops)).await;
+/// [`Session::transact`], but not for ever.
+pub(crate) async fn transact<S: Session>(
+    session: &mut S,
+    kind: Begin,
+    ops: &[&Op],
+) -> Result<Vec<Applied>, Error> {
+    let answer = tokio::time::timeout(SILENCE, session.transact(kind, ops)).await;
     heard(session, answer)
 }
 

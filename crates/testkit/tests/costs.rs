@@ -92,8 +92,8 @@ async fn the_operations_of_a_run_are_few_statements() {
     let outcome = Ok("1".to_owned());
     let costs: [(Op, u64); 4] = [
         (Op::Start(start), 2),
-        (Op::Record(Record { lease: lease.clone(), entries: entry(0), now: at(2) }), 2),
-        (Op::Record(Record { lease: lease.clone(), entries: entry(1), now: at(3) }), 2),
+        (Op::Record(Record { lease: lease.clone(), entries: entry(0), now: at(2) }), 1),
+        (Op::Record(Record { lease: lease.clone(), entries: entry(1), now: at(3) }), 1),
         (Op::Finish(Finish { lease, entries: entry(2), outcome, now: at(4) }), 3),
     ];
     for (op, statements) in costs {

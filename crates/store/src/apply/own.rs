@@ -8,7 +8,7 @@ use steadfast_core::{RunEvent, RunStatus, Transition};
 
 use super::{queue, rows, signal, start};
 use crate::error::Error;
-use crate::gate::{Fields, Tx, fields, first, params};
+use crate::gate::{Fields, Tx, Value, fields, first, params};
 use crate::op::{
     ContinueAsNew, Entry, Finish, Lease, Record, Release, RunRow, Signal, Signalled, Started,
     Suspend, Suspended, With, Written,
@@ -34,10 +34,25 @@ fn owned(lease: &Lease, run: &RunRow) -> bool {
 }
 
 pub(super) async fn record(tx: &mut impl Tx, op: &Record) -> Result<Written, Error> {
+    if record_held(tx, op).await? {
+        return Ok(Written::Done);
+    }
     if !fenced(tx, &op.lease).await? {
         return Ok(Written::Fenced);
     }
     write(tx, &op.lease, &op.entries).await
+}
+
+/// Writes a record that stands alone and its fence as one statement. False when nothing was
+/// written: it does not stand alone, the lease is void, or the record is there already.
+pub(super) async fn record_held(tx: &mut impl Tx, op: &Record) -> Result<bool, Error> {
+    let [entry] = &*op.entries else { return Ok(false) };
+    if entry.replaces || entry.with.is_some() {
+        return Ok(false);
+    }
+    let mut fields = record_fields(&op.lease, &entry.record);
+    fields.push(("worker", Value::from(&op.lease.worker)));
+    Ok(tx.execute("step_insert_held", &fields).await? == 1)
 }
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -76,23 +91,28 @@ pub(crate) async fn due(tx: &mut impl Tx, op: &Record) -> Result<Due, Error> {
 }
 
 pub(super) async fn finish(tx: &mut impl Tx, op: &Finish) -> Result<Written, Error> {
-    let Some(run) = lock(tx, &op.lease).await? else {
-        return Ok(Written::Fenced);
+    let lease = &op.lease;
+    let at = params! {
+        workspace: &lease.workspace, run_id: &lease.run_id, epoch: lease.epoch,
+        worker: &lease.worker,
     };
-    let event = if op.outcome.is_ok() { RunEvent::Succeed } else { RunEvent::Fail };
-    if !owned(&op.lease, &run) {
+    let Some(mut held) = first(tx, "run_owner", at).await? else {
         // Our own earlier success, whose answer was lost: the epoch has not moved since.
-        let mine = run.epoch == op.lease.epoch && ended_as(&run, &op.outcome);
+        let mine = lock(tx, lease)
+            .await?
+            .is_some_and(|run| run.epoch == lease.epoch && ended_as(&run, &op.outcome));
         return Ok(if mine { Written::Done } else { Written::Fenced });
-    }
-    let arrow = run.status.on(event).map_err(|e| Error::Incompatible(e.to_string()))?;
+    };
+    let (parent, queue, dedupe_id) = (held.text()?, held.text()?, held.text()?);
+    let event = if op.outcome.is_ok() { RunEvent::Succeed } else { RunEvent::Fail };
+    let arrow = RunStatus::Pending.on(event).map_err(|e| Error::Incompatible(e.to_string()))?;
     match write(tx, &op.lease, &op.entries).await? {
         Written::Done => {}
         other => return Ok(other),
     }
     tx.execute("run_end", &end_fields(op, arrow)).await?;
-    queue::dedupe_free(tx, &op.lease.workspace, &run).await?;
-    arrive(tx, &op.lease.workspace, &run.parent, op.now).await?;
+    queue::free(tx, &lease.workspace, &queue, &dedupe_id, &lease.run_id).await?;
+    arrive(tx, &lease.workspace, &parent, op.now).await?;
     Ok(Written::Done)
 }
 

@@ -12,7 +12,7 @@ use steadfast_core::{RunEvent, RunStatus};
 
 use super::{own, queue, rows, start};
 use crate::error::Error;
-use crate::gate::{Fields, Tx, Value, columns, fields};
+use crate::gate::{Fields, Tx, columns, fields};
 use crate::op::{Entry, Lease, Op, Reply, Start, Started, Suspended, Written};
 
 /// Carries out those of the operations that are simple; the others are left open. Each gate leads
@@ -52,17 +52,6 @@ pub(crate) async fn together<T: Tx>(
 
 /// What came of operations, by their places in the batch.
 type Done = Vec<(usize, Reply)>;
-
-/// Carries an operation out as one statement, which is its own commit, if there is one for it and
-/// it finds what it expects. Otherwise nothing was written.
-pub(crate) async fn at_once(tx: &mut impl Tx, op: &Op) -> Result<Option<Reply>, Error> {
-    let Op::Record(record) = op else { return Ok(None) };
-    let ([entry], Some(_)) = (&*record.entries, workspace(op)) else { return Ok(None) };
-    let mut fields = own::record_fields(&record.lease, &entry.record);
-    fields.push(("worker", Value::from(&record.lease.worker)));
-    let written = tx.execute("one_record", &fields).await? == 1;
-    Ok(written.then_some(Reply::Record(Written::Done)))
-}
 
 /// The workspace of an operation that is simple.
 fn workspace(op: &Op) -> Option<&str> {

@@ -15,7 +15,7 @@ use crate::apply;
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::gate::{Bound, Params, Row, Tx, Value};
-use crate::op::Op;
+use crate::op::{Op, Reply};
 use crate::open::redacted;
 use crate::session::{Applied, Begin, Connect, Fault, Session};
 use crate::statement;
@@ -104,7 +104,7 @@ impl Connect for Connector {
 pub(super) struct MySession {
     pub(super) conn: Conn,
     counters: Arc<Counters>,
-    /// Whether the current operation has run a statement that writes.
+    /// Whether the current operation has changed anything.
     wrote: bool,
     is_down: bool,
 }
@@ -144,6 +144,10 @@ impl Session for MySession {
         Ok(Applied { reply, wrote: self.wrote })
     }
 
+    async fn at_once(&mut self, op: &Op) -> Result<Option<Reply>, Error> {
+        apply::at_once(self, op).await
+    }
+
     async fn run(&mut self, sql: &'static str) -> Result<(), Error> {
         self.batch(sql).await
     }
@@ -170,10 +174,11 @@ impl Session for MySession {
 
 impl Tx for MySession {
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
-        self.wrote = true;
         self.counters.statement();
         let done = execute(&mut self.conn, name, params).await;
-        done.map_err(|e| self.sorted(&e))
+        let changed = done.map_err(|e| self.sorted(&e))?;
+        self.wrote |= changed > 0;
+        Ok(changed)
     }
 
     async fn query_where(

@@ -38,10 +38,19 @@ const SETTINGS: &str = "SET statement_timeout = '60s'; SET lock_timeout = '10s';
     SET default_transaction_isolation = 'read committed'; \
     SET standard_conforming_strings = on; SET client_min_messages = warning; \
     SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
-/// How a batch begins.
-const CROWD: &str = "BEGIN; SET LOCAL lock_timeout = '50ms'";
 /// Prepared statements a connection keeps; rare filters come and go.
 const STATEMENTS: usize = 512;
+
+/// How a transaction begins. Deadlocks are looked for only after a second; not to wait that long
+/// for a lock gets around them sooner. Whoever waits in a crowd keeps the others' rows locked
+/// meanwhile, so the crowd is rather taken apart.
+fn begin(kind: Begin) -> &'static str {
+    match kind {
+        Begin::Read => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        Begin::Alone => "BEGIN; SET LOCAL lock_timeout = '300ms'",
+        Begin::Crowd => "BEGIN; SET LOCAL lock_timeout = '50ms'",
+    }
+}
 
 /// The server keeps the plan of a prepared statement as it was when the tables had another size,
 /// and a new database begins with none. So a statement is prepared again each time it was used
@@ -145,11 +154,19 @@ pub(super) struct PgSession {
     statements: Mutex<HashMap<usize, (Statement, u64)>>,
     counters: Arc<Counters>,
     is_down: AtomicBool,
+    /// Whether it no longer waits long for locks.
+    is_hurried: bool,
 }
 
 impl PgSession {
     fn new(client: Client, counters: Arc<Counters>) -> Self {
-        Self { client, statements: Mutex::default(), counters, is_down: AtomicBool::new(false) }
+        Self {
+            client,
+            statements: Mutex::default(),
+            counters,
+            is_down: AtomicBool::new(false),
+            is_hurried: false,
+        }
     }
 
     fn sorted(&self, error: &tokio_postgres::Error) -> Error {
@@ -240,15 +257,7 @@ impl PgSession {
 
 impl Session for PgSession {
     async fn begin(&mut self, kind: Begin) -> Result<(), Error> {
-        self.batch(match kind {
-            Begin::Read => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-            // Deadlocks are looked for only after a second; not to wait that long for a lock gets
-            // around them sooner. Whoever waits in a crowd keeps the others' rows locked meanwhile,
-            // so the crowd is rather taken apart.
-            Begin::Alone => "BEGIN; SET LOCAL lock_timeout = '300ms'",
-            Begin::Crowd => CROWD,
-        })
-        .await
+        self.batch(begin(kind)).await
     }
 
     async fn apply(&mut self, op: &Op) -> Result<Applied, Error> {
@@ -256,13 +265,19 @@ impl Session for PgSession {
     }
 
     async fn at_once(&mut self, op: &Op) -> Result<Option<Reply>, Error> {
+        if !self.is_hurried {
+            // A statement on its own waits for a lock no longer than a transaction of one
+            // operation.
+            self.batch("SET lock_timeout = '300ms'").await?;
+            self.is_hurried = true;
+        }
         let mut host = Host { session: self, wrote: false, memo: Memo::default() };
         apply::at_once(&mut host, op).await
     }
 
     /// Operations that cannot meet share round trips: the driver sends what is ready without
     /// waiting for earlier answers, and the server works it off in that order.
-    async fn crowd(&mut self, ops: &[&Op]) -> Result<Vec<Applied>, Error> {
+    async fn transact(&mut self, kind: Begin, ops: &[&Op]) -> Result<Vec<Applied>, Error> {
         let session = &*self;
         let apply = async {
             let mut applied = Vec::with_capacity(ops.len());
@@ -272,7 +287,7 @@ impl Session for PgSession {
             Ok(applied)
         };
         // Polled in this order, so sent in this order.
-        let ((), applied) = try_join(session.batch(CROWD), apply.boxed()).await?;
+        let ((), applied) = try_join(session.batch(begin(kind)), apply.boxed()).await?;
         Ok(applied)
     }
 
@@ -335,11 +350,12 @@ impl Tx for Host<'_> {
     }
 
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
-        self.wrote = true;
         let rendered = statement::render(Dialect::Postgres, name, "", params);
         let prepared = self.session.prepared(&rendered.sql).await?;
         let done = self.session.client.execute_raw(&prepared, &rendered.bind(params)).await;
-        done.map_err(|e| self.session.sorted(&e))
+        let changed = done.map_err(|e| self.session.sorted(&e))?;
+        self.wrote |= changed > 0;
+        Ok(changed)
     }
 
     async fn query_where(

@@ -21,6 +21,11 @@ SELECT epoch FROM run
 WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker = :worker
     AND status = 'PENDING' {{for_update}};
 
+-- name: run_owner
+SELECT parent, queue, dedupe_id FROM run
+WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker = :worker
+    AND status = 'PENDING' {{for_update}};
+
 -- name: run_dequeue_select
 SELECT {{run_columns}} FROM run
 WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}}

@@ -33,18 +33,6 @@ FROM unnest(:workspace, :run_id, :epoch, :function_id, :seq, :name, :kind, :stat
         started_at, completed_at, next_at)
 ON CONFLICT DO NOTHING;
 
--- One record of one run, fenced by the lock that it takes, as a commit of its own.
--- name: one_record
-WITH held AS MATERIALIZED (
-    SELECT epoch FROM run
-    WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker = :worker
-        AND status = 'PENDING' FOR UPDATE)
-INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
-SELECT :workspace, :function_id, :seq, :name, :kind, :state, :input, :output, :error, :child_run_id,
-    :attempt, :started_at, :completed_at, :next_at, :run_id, held.epoch
-FROM held
-ON CONFLICT DO NOTHING;
-
 -- name: all_run_end
 UPDATE run SET prev_status = run.status, status = n.status, output = n.output, error = n.error, worker = '',
     wake_at = {{never}}, parked = 0, waits = '', finished_at = n.now, updated_at = n.now

@@ -139,7 +139,7 @@ pub(super) fn now<T>(future: impl Future<Output = T>) -> T {
 pub(super) struct SqliteTx<C> {
     connection: C,
     counters: Arc<Counters>,
-    /// Set by every statement that writes; whoever asks resets it.
+    /// Set by every statement that changed something; whoever asks resets it.
     pub(super) wrote: bool,
     memo: Memo,
 }
@@ -180,12 +180,13 @@ impl<C: std::borrow::Borrow<Connection>> Tx for SqliteTx<C> {
     }
 
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
-        self.wrote = true;
         self.counters.statement();
         let rendered = statement::render(Dialect::Sqlite, name, "", params);
         let mut statement = self.connection().prepare_cached(&rendered.sql).map_err(sorted)?;
         let values = rendered.bind(params);
         let changed = statement.execute(rusqlite::params_from_iter(&values)).map_err(sorted)?;
+        drop(statement);
+        self.wrote |= changed > 0;
         Ok(changed as u64)
     }
 
