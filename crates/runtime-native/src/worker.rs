@@ -40,6 +40,9 @@ struct Core {
     stop: Bell,
     /// Set by a loop that found no room, so that the next freed place rings the bell.
     hungry: AtomicBool,
+    /// Set once a run's workflow was not found here: others, who may have it, go first from then
+    /// on.
+    gives_way: AtomicBool,
     loops: AtomicUsize,
     /// The queues that limit each worker, as they were last listed.
     limited: Mutex<BTreeSet<String>>,
@@ -70,6 +73,7 @@ impl Worker {
             stopping: AtomicBool::new(false),
             stop: Bell::default(),
             hungry: AtomicBool::new(false),
+            gives_way: AtomicBool::new(false),
             loops: AtomicUsize::new(0),
             limited: Mutex::default(),
             claiming: AsyncMutex::default(),
@@ -305,6 +309,7 @@ impl Core {
     /// Puts aside a run whose workflow this worker does not have, visibly, for another to take.
     async fn block(&self, run: &op::RunRow, lease: op::Lease) {
         tracing::warn!(run_id = run.run_id, workflow = run.workflow, "no such workflow here");
+        self.gives_way.store(true, Ordering::Release);
         let now = self.hub.now();
         let waits = serde_json::json!([{ "for": "workflow", "name": run.workflow }]).to_string();
         let wake_at = now.after(self.config.lease);

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use steadfast_core::{Result, Timestamp};
@@ -37,6 +38,12 @@ impl Core {
 
     /// Always in turn: what it takes may be of any queue.
     async fn wake(self: &Arc<Self>) -> Result<Took> {
+        /// Longer than it takes another worker, woken at the same moment, to claim.
+        const WAY: Duration = Duration::from_millis(50);
+        if self.gives_way.load(Ordering::Acquire) {
+            // Otherwise the same worker could put the same run aside again and again.
+            self.hub.env.sleep(WAY).await;
+        }
         let _turn = self.claiming.lock().await;
         let limit = self.room();
         if limit == 0 {
