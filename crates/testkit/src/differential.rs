@@ -131,12 +131,12 @@ fn divergence(
     })
 }
 
-/// Runs sequences on a store, several at a time, until so many operations were compared.
+/// Runs sequences, as many at a time as there are lanes, until so many operations were compared.
+/// Lanes may be the same store, where what one does is never seen by another.
 pub async fn run(
-    store: Arc<dyn Store>,
+    lanes: Vec<Arc<dyn Store>>,
     first_seed: u64,
     operations: u64,
-    lanes: usize,
 ) -> Result<Coverage, Box<Divergence>> {
     let next = Arc::new(AtomicU64::new(0));
     let sequences = operations.div_ceil(SEQUENCE as u64);
@@ -150,9 +150,9 @@ pub async fn run(
             sum.merge(&sequence(&*store, first_seed + number, SEQUENCE).await?);
         }
     };
-    let lanes = join_all((0..lanes).map(|_| tokio::spawn(lane(next.clone(), store.clone())))).await;
+    let lanes = lanes.into_iter().map(|store| tokio::spawn(lane(next.clone(), store)));
     let mut coverage = Coverage::default();
-    for lane in lanes {
+    for lane in join_all(lanes).await {
         coverage.merge(&lane.expect("a lane panicked")?);
     }
     Ok(coverage)
