@@ -9,6 +9,7 @@
 #[macro_use]
 mod lifecycle;
 
+pub mod command;
 pub mod driver;
 pub mod env;
 pub mod error;
@@ -17,9 +18,11 @@ pub mod key;
 pub mod limits;
 pub mod retry;
 pub mod run;
+pub mod schedule;
 pub mod time;
 pub mod workflow;
 
+pub use command::{CommandEvent, CommandStatus};
 pub use error::{Error, ErrorClass, Result};
 pub use lifecycle::{IllegalTransition, Transition};
 pub use retry::Retry;

@@ -33,3 +33,13 @@ pub const COMMIT_BATCH: usize = 512;
 pub const RECOVERY_ATTEMPTS: u32 = 100;
 /// Rows removed by one retention batch: keeps the locks short.
 pub const PURGE_BATCH: usize = 500;
+/// Longest template (of a key, or one text of a payload), in bytes: more is a payload of its own.
+pub const TEMPLATE_BYTES: usize = 4 * 1024;
+/// Most attempts a retry policy may ask for: beyond it a schedule is meant.
+pub const RETRY_ATTEMPTS: u32 = 100;
+/// Most missed slots that `catchup` may fire: each is a command.
+pub const CATCHUP_SLOTS: u32 = 1000;
+/// Most slots decided by one commit: a longer gap is taken in several.
+pub const SLOT_BATCH: usize = 500;
+/// Longest trigger id: with a moment behind it, it becomes a run's id.
+pub const TRIGGER_BYTES: usize = 200;

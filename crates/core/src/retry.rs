@@ -8,13 +8,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Error, ErrorClass};
 
 /// How a step is tried again. The default is not at all.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Retry {
     max_attempts: u32,
     waits: Waits,
+    /// Only these classes are tried again, where they are listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    only: Option<Vec<ErrorClass>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,14 +40,7 @@ impl Retry {
 
     /// Three attempts with waits of 1 s and 2 s.
     pub fn standard() -> Self {
-        Self {
-            max_attempts: 3,
-            waits: Waits::Exponential {
-                first: Duration::from_secs(1),
-                rate: 2.0,
-                most: Duration::from_secs(3600),
-            },
-        }
+        Self::exponential(3, Duration::from_secs(1), 2.0)
     }
 
     /// `max_attempts` attempts in all (at least one), the first wait `first`, each next one `rate`
@@ -54,6 +50,7 @@ impl Retry {
         Self {
             max_attempts: max_attempts.max(1),
             waits: Waits::Exponential { first, rate: rate.max(1.0), most },
+            only: None,
         }
     }
 
@@ -61,7 +58,13 @@ impl Retry {
     pub fn listed(waits: impl IntoIterator<Item = Duration>) -> Self {
         let waits: Vec<_> = waits.into_iter().collect();
         let max_attempts = u32::try_from(waits.len()).unwrap_or(u32::MAX - 1) + 1;
-        Self { max_attempts, waits: Waits::Listed(waits) }
+        Self { max_attempts, waits: Waits::Listed(waits), only: None }
+    }
+
+    /// Tries again only after errors of these classes.
+    pub fn only(mut self, classes: impl IntoIterator<Item = ErrorClass>) -> Self {
+        self.only = Some(classes.into_iter().collect());
+        self
     }
 
     /// Attempts in all, the first included.
@@ -72,7 +75,8 @@ impl Retry {
     /// The wait after failed attempt `attempt` (counted from 1), or `None` when it was the last or
     /// the error is not worth another.
     pub fn wait_after(&self, attempt: u32, error: &Error) -> Option<Duration> {
-        if attempt >= self.max_attempts || !error.is_retryable() {
+        let listed = self.only.as_ref().is_none_or(|only| only.contains(&error.class()));
+        if attempt >= self.max_attempts || !error.is_retryable() || !listed {
             return None;
         }
         Some(match &self.waits {
@@ -89,7 +93,6 @@ impl Retry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorClass;
 
     /// R81
     #[test]

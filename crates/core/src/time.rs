@@ -34,6 +34,27 @@ impl Timestamp {
         self.0.div_euclid(1000)
     }
 
+    /// ISO 8601 in UTC with its offset: `2026-03-01T09:00:00+00:00`; microseconds only if there are
+    /// any. This is the spelling that ids hold.
+    pub fn iso(self) -> String {
+        match jiff::Timestamp::from_microsecond(self.0) {
+            Ok(t) if self.0.rem_euclid(1_000_000) == 0 => {
+                t.strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string()
+            }
+            Ok(t) => t.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00").to_string(),
+            Err(_) => "never".to_owned(),
+        }
+    }
+
+    /// The day in UTC, moved by some days: `2026-03-01`.
+    pub fn utc_date(self, days: i64) -> String {
+        let moved = self.0.saturating_add(days.saturating_mul(86_400_000_000));
+        match jiff::Timestamp::from_microsecond(moved) {
+            Ok(t) => t.strftime("%Y-%m-%d").to_string(),
+            Err(_) => "never".to_owned(),
+        }
+    }
+
     /// This moment moved into the future.
     pub fn after(self, by: Duration) -> Self {
         Self(self.0.saturating_add(micros(by)))

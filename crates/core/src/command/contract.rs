@@ -1,0 +1,320 @@
+//! A command type: the contract that every command of it is held to, as data.
+//!
+//! Invariants: a contract that does not fit together is refused when it is registered, by the name
+//! of its field; an operation gets its retry settings from [`CommandType::compile_policy`] alone.
+//! Deliberately absent: code. What runs is a workflow's name, so that a process without it can
+//! still submit.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::template::Template;
+use crate::error::{Error, ErrorClass, Result};
+use crate::retry::Retry;
+use crate::{json, key, limits};
+
+/// What a runtime can do. The spelling is the one used on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Capability {
+    /// Workflows that survive crashes.
+    DurableWorkflows,
+    /// Steps whose results are recorded.
+    DurableSteps,
+    /// Queues with limits.
+    Queues,
+    /// Schedules.
+    Schedules,
+    /// Messages to running workflows.
+    Signals,
+    /// Workflows started by workflows.
+    Subworkflows,
+    /// A hook before each effect.
+    EffectInterception,
+    /// Compensations run by the runtime itself.
+    SagaCompensationNative,
+    /// Old runs on old code.
+    WorkflowVersioning,
+}
+
+/// What a cancel does to a command under way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CancellationMode {
+    /// The step under way ends, its result is discarded, nothing else begins.
+    #[default]
+    Graceful,
+    /// The same, and then the effects are undone.
+    CompensateThenStop,
+}
+
+impl CancellationMode {
+    /// The one spelling.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Graceful => "graceful",
+            Self::CompensateThenStop => "compensate_then_stop",
+        }
+    }
+}
+
+/// How often an operation is tried, and after which errors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetryPolicy {
+    /// Only these classes are tried again; of those, only the ones that can be.
+    pub retryable: Vec<ErrorClass>,
+    /// Attempts in all.
+    #[serde(default = "three")]
+    pub max_attempts: u32,
+    /// After failed attempt n, wait the n-th of these.
+    #[serde(default = "standard_backoff")]
+    pub backoff_seconds: Vec<u64>,
+    /// Whether a call without a key is refused.
+    #[serde(default)]
+    pub requires_idempotency_key: bool,
+}
+
+fn three() -> u32 {
+    3
+}
+
+fn standard_backoff() -> Vec<u64> {
+    vec![30, 120, 600]
+}
+
+impl RetryPolicy {
+    /// Three attempts, with waits of 30 s and 120 s, for these classes.
+    pub fn on(retryable: impl IntoIterator<Item = ErrorClass>) -> Self {
+        Self {
+            retryable: retryable.into_iter().collect(),
+            max_attempts: three(),
+            backoff_seconds: standard_backoff(),
+            requires_idempotency_key: false,
+        }
+    }
+
+    /// Attempts in all.
+    pub fn attempts(mut self, most: u32) -> Self {
+        self.max_attempts = most;
+        self
+    }
+
+    /// The waits between attempts, in seconds.
+    pub fn backoff(mut self, seconds: impl IntoIterator<Item = u64>) -> Self {
+        self.backoff_seconds = seconds.into_iter().collect();
+        self
+    }
+
+    /// Refuses calls without a key.
+    pub fn keyed(mut self) -> Self {
+        self.requires_idempotency_key = true;
+        self
+    }
+
+    fn compile(&self) -> Retry {
+        let waits = (1..self.max_attempts as usize).map(|attempt| {
+            // The last wait is repeated where there are more attempts than waits.
+            let at = (attempt - 1).min(self.backoff_seconds.len().saturating_sub(1));
+            Duration::from_secs(self.backoff_seconds.get(at).copied().unwrap_or(0))
+        });
+        Retry::listed(waits).only(self.retryable.iter().copied())
+    }
+
+    fn check(&self, operation: &str) -> Result<()> {
+        let field = format!("retry.{operation}");
+        if !(1..=limits::RETRY_ATTEMPTS).contains(&self.max_attempts) {
+            let most = limits::RETRY_ATTEMPTS;
+            return Err(wrong(&format!("{field}.max_attempts"), &format!("is not in 1..={most}")));
+        }
+        match self.retryable.iter().find(|class| !class.is_retryable()) {
+            Some(class) => {
+                let why = format!("{class:?} is never worth another try");
+                Err(wrong(&format!("{field}.retryable"), &why))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// A contract. [`CommandType::check`] says whether it fits together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CommandType {
+    /// Its name, unique in the fabric.
+    pub name: String,
+    /// The workflow that carries it out.
+    pub workflow: String,
+    /// The JSON schema of the payload; `true` takes anything.
+    pub payload_schema: Value,
+    /// What makes two commands the same, over payload and context; none for never.
+    pub key_template: Option<String>,
+    /// The policies it must pass, in order.
+    pub policies: Vec<String>,
+    /// The effects it may have, by name, each with the compensation that undoes it.
+    pub effects: BTreeMap<String, Option<String>>,
+    /// What the runtime must be able to do.
+    pub capabilities: Vec<Capability>,
+    /// What a cancel does.
+    pub cancellation_mode: CancellationMode,
+    /// Retries by operation.
+    pub retry: BTreeMap<String, RetryPolicy>,
+    /// A command that has not begun by then never does.
+    pub expires_after: Option<Duration>,
+    /// The queue of its runs.
+    pub queue: String,
+    /// How long a run may take.
+    pub timeout: Option<Duration>,
+}
+
+/// The ten stages a policy chain may name.
+pub const POLICY_STAGES: [&str; 10] = [
+    "permission",
+    "connector_scope",
+    "rate_limit",
+    "cost",
+    "data_safety",
+    "external_sharing",
+    "destructive_action",
+    "memory_consent",
+    "agent_risk",
+    "approval_requirement",
+];
+
+impl CommandType {
+    /// A contract with nothing but a name, carried out by the workflow of that name.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            workflow: name.to_owned(),
+            payload_schema: Value::Bool(true),
+            key_template: None,
+            policies: Vec::new(),
+            effects: BTreeMap::new(),
+            capabilities: Vec::new(),
+            cancellation_mode: CancellationMode::default(),
+            retry: BTreeMap::new(),
+            expires_after: None,
+            queue: "default".to_owned(),
+            timeout: None,
+        }
+    }
+
+    /// Refuses a contract that does not fit together, naming the field.
+    pub fn check(&self) -> Result<()> {
+        key::check("command type", &self.name).map_err(|e| self.at(&wrong("name", e.message())))?;
+        for (field, value) in [("workflow", &self.workflow), ("queue", &self.queue)] {
+            key::check(field, value).map_err(|e| self.at(&wrong(field, e.message())))?;
+        }
+        if !(self.payload_schema.is_object() || self.payload_schema.is_boolean()) {
+            return Err(self.at(&wrong("payload_schema", "is neither an object nor a boolean")));
+        }
+        self.check_key().map_err(|e| self.at(&e))?;
+        for (place, stage) in self.policies.iter().enumerate() {
+            if !POLICY_STAGES.contains(&stage.as_str()) {
+                let known = POLICY_STAGES.join(", ");
+                let why = format!("\"{stage}\" is no stage; there are {known}");
+                return Err(self.at(&wrong("policies", &why)));
+            }
+            if self.policies[..place].contains(stage) {
+                return Err(self.at(&wrong("policies", &format!("\"{stage}\" is named twice"))));
+            }
+        }
+        for (operation, policy) in &self.retry {
+            policy.check(operation).map_err(|e| self.at(&e))?;
+        }
+        if self.expires_after.is_some_and(|d| d.is_zero()) {
+            return Err(self.at(&wrong("expires_after", "is zero")));
+        }
+        Ok(())
+    }
+
+    /// A hole of the key that the payload cannot fill would fail every command.
+    fn check_key(&self) -> Result<()> {
+        let Some(text) = &self.key_template else {
+            return Ok(());
+        };
+        let template = Template::parse(text).map_err(|e| wrong("key_template", e.message()))?;
+        let Some(known) = self.payload_schema.get("properties").and_then(Value::as_object) else {
+            return Ok(());
+        };
+        for hole in template.holes() {
+            let first = hole.split('.').next().unwrap_or(hole);
+            if first != "context" && !known.contains_key(first) {
+                let why = format!("{{{hole}}} is no field of the payload");
+                return Err(wrong("key_template", &why));
+            }
+        }
+        Ok(())
+    }
+
+    fn at(&self, error: &Error) -> Error {
+        Error::invalid("SF-0502", format!("command type \"{}\": {}", self.name, error.message()))
+    }
+
+    /// The key of a command with this payload and context: its own by the template, with the
+    /// workspace before it where there is one that is not the default.
+    pub fn key(&self, payload: &Value, context: &Value) -> Result<Option<String>> {
+        let Some(text) = &self.key_template else {
+            return Ok(None);
+        };
+        let around = serde_json::json!({ "context": context });
+        let mut rendered = Template::parse(text)?.render(&[payload, &around])?;
+        if let Some(workspace) = context.get("workspace_id").and_then(Value::as_str) {
+            rendered = format!("{workspace}/{rendered}");
+        }
+        key::check("idempotency key", &rendered)?;
+        Ok(Some(rendered))
+    }
+
+    /// The retry settings of an operation. The only way an operation gets them.
+    pub fn compile_policy(&self, operation: &str) -> Result<Retry> {
+        let policy = self.retry.get(operation).ok_or_else(|| {
+            let known: Vec<_> = self.retry.keys().map(String::as_str).collect();
+            Error::invalid(
+                "SF-0509",
+                format!(
+                    "command type \"{}\" has no retry policy for operation \"{operation}\"; it \
+                     has: {}",
+                    self.name,
+                    known.join(", ")
+                ),
+            )
+        })?;
+        Ok(policy.compile())
+    }
+
+    /// Refuses a call that must have a key and has none.
+    pub fn check_call(&self, operation: &str, key: Option<&str>) -> Result<()> {
+        let keyed = self.retry.get(operation).is_some_and(|p| p.requires_idempotency_key);
+        if keyed && key.is_none_or(str::is_empty) {
+            return Err(Error::invalid(
+                "SF-0512",
+                format!("operation \"{operation}\" must not be called without an idempotency key"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses a runtime that lacks something this type needs, naming all of it.
+    pub fn check_runtime(&self, runtime: &str, has: &[Capability]) -> Result<()> {
+        let missing: Vec<_> = self.capabilities.iter().filter(|c| !has.contains(c)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let names = json::encode("capabilities", &missing)?;
+        Err(Error::invalid(
+            "SF-0511",
+            format!("command type \"{}\" needs {names}, which {runtime} lacks", self.name),
+        ))
+    }
+}
+
+fn wrong(field: &str, why: &str) -> Error {
+    Error::invalid("SF-0502", format!("{field}: {why}"))
+}
+
+#[cfg(test)]
+mod tests;
