@@ -42,6 +42,8 @@ pub struct RunMeta {
     pub seed: u64,
     /// When the run was first started, or last continued as new: where its logical clock begins.
     pub started_at: Timestamp,
+    /// What travels with it from its cause.
+    pub context: crate::command::Context,
 }
 
 /// What a turn of the workflow came to.

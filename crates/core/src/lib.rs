@@ -18,8 +18,10 @@ pub mod key;
 pub mod limits;
 pub mod retry;
 pub mod run;
+pub mod runtime;
 pub mod schedule;
 pub mod time;
+pub mod trigger;
 pub mod workflow;
 
 pub use command::{CommandEvent, CommandStatus};

@@ -27,6 +27,7 @@ pub use children::{Child, Spawn};
 pub use messages::{Received, ReceivedInTime, SignalWait};
 pub use operation::Operation;
 
+use crate::command::Context;
 use crate::driver::{Ask, Kind, Outcome, Shared};
 use crate::error::{Error, Result};
 use crate::json;
@@ -59,6 +60,12 @@ impl Cx {
     /// The workspace of this run.
     pub fn workspace(&self) -> &str {
         &self.shared.meta.workspace
+    }
+
+    /// What travels with this run from its cause: the command, the trace, the schedule's slot. Empty
+    /// for a run that was started without any.
+    pub fn context(&self) -> &Context {
+        &self.shared.meta.context
     }
 
     /// The time at this point of the run: when the last outcome arrived. The same on every replay.

@@ -36,6 +36,7 @@ impl Host {
             generation: 0,
             seed: 7,
             started_at: Timestamp::from_micros(0),
+            context: Default::default(),
         };
         let (code, input) = (workflow.code(), input.to_owned());
         let state = Arc::new(AppState::default());

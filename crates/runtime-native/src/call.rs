@@ -12,6 +12,7 @@ use futures::future::{AbortHandle, Either, abortable, select};
 use steadfast_core::driver::{Body, CallOptions, Kind, Outcome, SlotRequest, panic_error};
 use steadfast_core::{Error, ErrorClass, Timestamp};
 use steadfast_store::{StoreExt, op};
+use tracing::Instrument;
 
 use crate::hub::Hub;
 
@@ -57,7 +58,9 @@ impl Attempt {
     pub(crate) fn spawn(self) -> AbortHandle {
         let hub = self.hub.clone();
         let (task, handle) = abortable(self.run());
-        hub.env.spawn("step", Box::pin(task.map(|_| ())));
+        // What the body logs belongs to its run.
+        let task = task.map(|_| ()).in_current_span();
+        hub.env.spawn("step", Box::pin(task));
         handle
     }
 

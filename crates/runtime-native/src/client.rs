@@ -48,6 +48,8 @@ pub struct StartSpec {
     pub deadline: Option<Timestamp>,
     /// Recoveries allowed.
     pub max_attempts: u32,
+    /// What travels with it from its cause, as JSON.
+    pub context: Option<String>,
 }
 
 impl StartSpec {
@@ -66,6 +68,7 @@ impl StartSpec {
             timeout: None,
             deadline: None,
             max_attempts: limits::RECOVERY_ATTEMPTS,
+            context: None,
         }
     }
 
@@ -124,6 +127,7 @@ impl Client {
             parent: String::new(),
             detached: false,
             seed: i64::from_be_bytes(bits.to_be_bytes()),
+            context: spec.context,
             claim: None,
             now,
         })

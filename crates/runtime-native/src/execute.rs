@@ -152,7 +152,30 @@ impl Execution {
                 self.abandon(id, call);
             }
         }
+        if exit == Exit::Stopped {
+            self.let_go().await;
+        }
         exit
+    }
+
+    /// A command that is cancelled lets what is under way end, and is over only then.
+    async fn let_go(&mut self) {
+        let context = crate::context_of(&self.run);
+        if context.command_id.is_empty() {
+            return;
+        }
+        while !self.running.is_empty() {
+            let Some(ended) = self.ended.next().await else { break };
+            self.running.remove(&ended.id);
+        }
+        let settle = op::SettleCommands {
+            workspace: self.hub.workspace.clone(),
+            left: Some(context.command_id),
+            limit: 1,
+            now: self.hub.now(),
+        };
+        // If it fails, the command is settled when the lease has run out.
+        let _ = self.hub.store.ask(settle).await;
     }
 
     /// One turn of the code, and the one outcome it needs next.
@@ -428,6 +451,7 @@ fn driver(
         generation: u32::try_from(run.generation).unwrap_or(u32::MAX),
         seed: u64::from_be_bytes(run.seed.to_be_bytes()),
         started_at: run.started_at.unwrap_or(run.created_at),
+        context: crate::context_of(run),
     };
     let (code, input) = (registered.code.clone(), run.input.clone());
     let state = Arc::new(registry.state.clone());

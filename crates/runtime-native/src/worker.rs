@@ -17,6 +17,7 @@ use futures::lock::Mutex as AsyncMutex;
 use steadfast_core::env::{Env, new_id};
 use steadfast_core::{Result, Timestamp, key, limits};
 use steadfast_store::{OpenStore, StoreExt, op};
+use tracing::Instrument;
 
 use crate::bell::Bell;
 use crate::client::{Client, StartSpec};
@@ -302,8 +303,22 @@ impl Core {
         let Some(execution) = Execution::prepare(launch).await else {
             return;
         };
-        let exit = Box::pin(execution.run()).await;
-        tracing::debug!(run_id = run.run_id, workflow = run.workflow, ?exit, "execution ended");
+        let context = crate::context_of(&run);
+        // Every line logged below, by us or by a step's body, carries these.
+        let span = tracing::info_span!(
+            "workflow",
+            run_id = run.run_id,
+            workflow = run.workflow,
+            command_id = context.command_id,
+            trace_id = context.trace_id,
+            correlation_id = context.correlation_id,
+        );
+        let execution = async {
+            tracing::info!(attempt = run.attempts, epoch = run.epoch, "workflow.start");
+            let exit = execution.run().await;
+            tracing::info!(?exit, "workflow.end");
+        };
+        Box::pin(execution.instrument(span)).await;
     }
 
     /// Puts aside a run whose workflow this worker does not have, visibly, for another to take.
@@ -373,5 +388,6 @@ fn claimed_row(start: op::Start, lease: &op::Lease) -> op::RunRow {
         generation: 0,
         seed: start.seed,
         inbox: 0,
+        context: start.context,
     }
 }

@@ -5,6 +5,9 @@
 //! COMMIT, which belong to the backends, and any choice of database.
 
 mod claim;
+mod command;
+mod dependency;
+mod event;
 mod own;
 mod queue;
 mod read;
@@ -14,6 +17,7 @@ mod start;
 mod steer;
 #[cfg(feature = "postgres")]
 mod together;
+mod trigger;
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use own::{Due, due};
@@ -51,6 +55,21 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::FreeSlot(op) => Reply::FreeSlot(queue::free_slot(tx, op).await?),
         Op::PutQueue(op) => Reply::PutQueue(queue::put(tx, op).await?),
         Op::Purge(op) => Reply::Purge(steer::purge(tx, op).await?),
+        Op::Submit(op) => Reply::Submit(command::submit(tx, op).await?),
+        Op::CancelCommand(op) => Reply::CancelCommand(command::cancel(tx, op).await?),
+        Op::SettleCommands(op) => Reply::SettleCommands(command::settle(tx, op).await?),
+        Op::Depend(op) => Reply::Depend(dependency::depend(tx, op).await?),
+        Op::PutTrigger(op) => Reply::PutTrigger(trigger::put(tx, op).await?),
+        Op::Advance(op) => Reply::Advance(trigger::advance(tx, op).await?),
+        Op::Backfill(op) => Reply::Backfill(trigger::backfill(tx, op).await?),
+        Op::LogActivity(op) => Reply::LogActivity(trigger::log_activity(tx, op).await?),
+        Op::GetCommand(op) => Reply::GetCommand(read::get_command(tx, op).await?),
+        Op::ListCommands(op) => Reply::ListCommands(read::list_commands(tx, op).await?),
+        Op::ListEvents(op) => Reply::ListEvents(event::list(tx, op).await?),
+        Op::ListTriggers(op) => Reply::ListTriggers(trigger::list(tx, op).await?),
+        Op::DueTriggers(op) => Reply::DueTriggers(trigger::due(tx, op).await?),
+        Op::ListSlots(op) => Reply::ListSlots(trigger::slots(tx, op).await?),
+        Op::ListActivities(op) => Reply::ListActivities(trigger::activities(tx, op).await?),
         Op::GetRun(op) => Reply::GetRun(read::get_run(tx, op).await?),
         Op::GetEnds(op) => Reply::GetEnds(read::get_ends(tx, op).await?),
         Op::ListRuns(op) => Reply::ListRuns(read::list_runs(tx, op).await?),

@@ -23,7 +23,17 @@ pub(crate) enum Dialect {
 const RUN_COLUMNS: &str = "run_id, workflow, status, input, output, error, queue, partition_key, \
     priority, dedupe_id, app_version, worker, epoch, attempts, max_attempts, created_at, \
     updated_at, started_at, finished_at, ready_at, wake_at, parked, waits, timeout_us, \
-    deadline_at, forked_from, parent, detached, generation, seed, inbox";
+    deadline_at, forked_from, parent, detached, generation, seed, inbox, context";
+/// Columns of `commands`, in the order in which `CommandRow` is read.
+const COMMAND_COLUMNS: &str = "command_id, command_type, requested_by, ingress, payload, context, \
+    status, cancellation_mode, idempotency_key, workflow_id, result, error, collapsed, created_at, \
+    updated_at, completed_at, expires_at";
+/// Columns of `triggers`, in the order in which `TriggerRow` is read.
+const TRIGGER_COLUMNS: &str = "trigger_id, kind, spec, revision, source, state, reason, \
+    absent_from, absent_until, cursor_at, gap, due_at, version, created_at, updated_at";
+/// Columns of `trigger_slots`, in the order in which `SlotRow` is read.
+const SLOT_COLUMNS: &str = "nominal_at, status, reason, lag_us, command_id, into_at, window_from, \
+    revision, decided_at";
 /// Columns of `step`, in the order in which a record is read.
 const STEP_COLUMNS: &str = "function_id, seq, name, kind, state, input, output, error, \
     child_run_id, attempt, started_at, completed_at, next_at";
@@ -42,13 +52,16 @@ impl Dialect {
                 Mysql => format!("ON DUPLICATE KEY UPDATE {column} = {column}"),
             });
         }
-        if hole == "arrows" {
-            return Some(crate::migrate::arrows(self));
+        if let Some(machine) = hole.strip_prefix("arrows:") {
+            return crate::migrate::arrows(self, machine);
         }
         let text = match (hole, self) {
             ("run_columns", _) => RUN_COLUMNS,
             ("step_columns", _) => STEP_COLUMNS,
             ("queue_columns", _) => QUEUE_COLUMNS,
+            ("command_columns", _) => COMMAND_COLUMNS,
+            ("trigger_columns", _) => TRIGGER_COLUMNS,
+            ("slot_columns", _) => SLOT_COLUMNS,
             ("never", _) => "9223372036854775807",
             // A queue and a partition as one value; keys hold no line breaks.
             ("place", Sqlite | Postgres) => "queue || '\n' || partition_key",
@@ -79,7 +92,10 @@ impl Dialect {
             ("and_active", Sqlite | Postgres) => "AND finished_at IS NULL",
             ("of_waking", Sqlite | Postgres) => "WHERE wake_at < 9223372036854775807",
             ("and_waking", Sqlite | Postgres) => "AND wake_at < 9223372036854775807",
+            ("of_due", Sqlite | Postgres) => "WHERE due_at < 9223372036854775807",
+            ("and_due", Sqlite | Postgres) => "AND due_at < 9223372036854775807",
             ("of_active" | "and_active" | "of_waking" | "and_waking", Mysql) => "",
+            ("of_due" | "and_due", Mysql) => "",
             // Most runs have no parent, and need not be in an index by it. MySQL has none such.
             ("of_children", Sqlite | Postgres) => "WHERE parent <> ''",
             ("of_children", Mysql) => "",

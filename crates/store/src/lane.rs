@@ -67,6 +67,14 @@ fn place(op: &Op) -> usize {
         Op::Resume(op) => (&op.workspace, &op.run_id),
         Op::Signal(op) => (&op.workspace, &op.run_id),
         Op::Fork(op) => (&op.workspace, &op.run_id),
+        Op::Submit(op) => (&op.start.workspace, &op.start.run_id),
+        Op::CancelCommand(op) => (&op.workspace, &op.command_id),
+        Op::Depend(op) => (&op.workspace, &op.command_id),
+        Op::SettleCommands(op) => (&op.workspace, &op.workspace),
+        Op::PutTrigger(op) => (&op.workspace, &op.trigger.trigger_id),
+        Op::Advance(op) => (&op.workspace, &op.trigger_id),
+        Op::Backfill(op) => (&op.fire.start.workspace, &op.trigger_id),
+        Op::LogActivity(op) => (&op.workspace, &op.run.run_id),
         Op::Dequeue(op) => (&op.workspace, &op.queue),
         Op::PutQueue(op) => (&op.workspace, &op.queue.name),
         Op::Wake(op) => (&op.workspace, &op.workspace),
@@ -83,6 +91,13 @@ fn place(op: &Op) -> usize {
         | Op::ReadStream(_)
         | Op::ListQueues(_)
         | Op::InspectQueue(_)
+        | Op::GetCommand(_)
+        | Op::ListCommands(_)
+        | Op::ListEvents(_)
+        | Op::ListTriggers(_)
+        | Op::DueTriggers(_)
+        | Op::ListSlots(_)
+        | Op::ListActivities(_)
         | Op::ListWorkers(_) => return 0,
     };
     let mut hasher = DefaultHasher::new();
@@ -94,7 +109,12 @@ fn place(op: &Op) -> usize {
 fn ends(op: &Op, reply: &Reply) -> bool {
     match reply {
         Reply::Wake(claimed) => !claimed.exhausted.is_empty(),
-        _ => matches!(op, Op::Finish(_) | Op::Cancel(_)),
+        _ => {
+            matches!(
+                op,
+                Op::Finish(_) | Op::Cancel(_) | Op::CancelCommand(_) | Op::SettleCommands(_)
+            )
+        }
     }
 }
 
@@ -105,6 +125,7 @@ fn makes_ready(op: &Op, reply: &Reply) -> bool {
     };
     match op {
         Op::Start(op) => op.claim.is_none() && matches!(reply, Reply::Start(Started::New(_))),
+        Op::Submit(op) => op.start.claim.is_none(),
         Op::Record(op) => sends(&op.entries),
         Op::Suspend(op) => sends(&op.entries),
         _ => matches!(
@@ -117,6 +138,8 @@ fn makes_ready(op: &Op, reply: &Reply) -> bool {
                 | Op::Release(_)
                 | Op::PutQueue(_)
                 | Op::FreeSlot(_)
+                | Op::Advance(_)
+                | Op::Backfill(_)
         ),
     }
 }

@@ -7,14 +7,15 @@
 
 use std::collections::BTreeSet;
 
-use steadfast_core::RunStatus;
+use steadfast_core::schedule::SlotStatus;
+use steadfast_core::{CommandStatus, RunStatus};
 
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::statement;
 
 /// The version this program writes.
-pub(crate) const VERSION: i64 = 2;
+pub(crate) const VERSION: i64 = 3;
 /// The table that holds the version; created first, so that it can be asked.
 pub(crate) const VERSION_TABLE: &str = "steadfast_schema";
 /// The key of the lock that keeps two processes from migrating at once.
@@ -40,7 +41,7 @@ pub(crate) fn statements(dialect: Dialect, from: i64) -> Result<Vec<Ddl>, Error>
     let mut ddl = Vec::new();
     if from < 1 {
         // Nothing is there, so everything is made as it is today.
-        for name in statement::schema() {
+        for name in statement::schema().filter(|name| name.starts_with("create_")) {
             ddl.push(create(dialect, name));
         }
         return Ok(ddl);
@@ -51,28 +52,61 @@ pub(crate) fn statements(dialect: Dialect, from: i64) -> Result<Vec<Ddl>, Error>
 }
 
 /// What a version brought that the one before it did not have.
-const ADDED: &[(i64, &str)] = &[(2, "create_run_parent")];
+const ADDED: &[(i64, &str)] = &[
+    (2, "create_run_parent"),
+    (3, "add_run_context"),
+    (3, "create_commands"),
+    (3, "create_commands_list"),
+    (3, "create_commands_due"),
+    (3, "create_command_dependencies"),
+    (3, "create_command_dependents"),
+    (3, "create_command_duplicates"),
+    (3, "create_domain_events"),
+    (3, "create_domain_events_list"),
+    (3, "create_triggers"),
+    (3, "create_triggers_due"),
+    (3, "create_trigger_slots"),
+    (3, "create_activity_runs"),
+    (3, "create_activity_runs_list"),
+    (3, "create_task_instances"),
+    (3, "create_task_instances_run"),
+];
 
 fn create(dialect: Dialect, name: &str) -> Ddl {
     let sql = statement::fill(dialect, statement::raw(name));
-    Ddl { creates: name.trim_start_matches("create_").to_owned(), sql }
+    // A column is known by its table's name before it.
+    let creates = match name.strip_prefix("add_") {
+        Some(column) => column.replacen('_', ".", 1),
+        None => name.trim_start_matches("create_").to_owned(),
+    };
+    Ddl { creates, sql }
 }
 
-/// The lifecycle's arrows, as the condition of the check `run_lifecycle`. Not a foreign key to a
-/// table of arrows: on Postgres every write would share a lock on the same few rows. And not longer
-/// than it must be: Postgres reads the text of a check anew for every statement.
-pub(crate) fn arrows(dialect: Dialect) -> String {
-    let arrow = |(from, to): (&str, &str)| format!("'{from}>{to}'");
+/// A lifecycle's arrows, as the condition of a check. Not a foreign key to a table of arrows: on
+/// Postgres every write would share a lock on the same few rows. And not longer than it must be:
+/// Postgres reads the text of a check anew for every statement.
+pub(crate) fn arrows(dialect: Dialect, machine: &str) -> Option<String> {
     // A life begins from nothing; an update that keeps the status keeps the pair.
-    let births = RunStatus::START.iter().map(|start| ("", start.as_str()));
-    let moves = RunStatus::TABLE.iter().map(|(from, _, to)| (from.as_str(), to.as_str()));
-    let arrows: BTreeSet<String> = births.chain(moves).map(arrow).collect();
-    let arrows: Vec<String> = arrows.into_iter().collect();
+    let mut arrows = BTreeSet::new();
+    macro_rules! collect {
+        ($state:ident, $births:expr) => {{
+            arrows.extend($births.iter().map(|born| ("", born.as_str())));
+            arrows.extend($state::TABLE.iter().map(|(from, _, to)| (from.as_str(), to.as_str())));
+        }};
+    }
+    match machine {
+        "run" => collect!(RunStatus, RunStatus::START),
+        "command" => collect!(CommandStatus, CommandStatus::START),
+        "slot" => collect!(SlotStatus, SlotStatus::START),
+        _ => return None,
+    }
+    let arrows: Vec<String> =
+        arrows.into_iter().map(|(from, to)| format!("'{from}>{to}'")).collect();
     let pair = match dialect {
         Dialect::Sqlite | Dialect::Postgres => "prev_status || '>' || status",
         Dialect::Mysql => "CONCAT(prev_status, '>', status)",
     };
-    format!("{pair} IN ({})", arrows.join(", "))
+    Some(format!("{pair} IN ({})", arrows.join(", ")))
 }
 
 #[cfg(test)]
@@ -93,8 +127,11 @@ mod tests {
             let creates = |from| -> Vec<String> {
                 statements(dialect, from).unwrap().into_iter().map(|ddl| ddl.creates).collect()
             };
-            assert_eq!(creates(1), ["run_parent"]);
-            assert!(ADDED.iter().all(|(_, name)| creates(0).iter().any(|c| name.ends_with(c))));
+            assert_eq!(creates(1)[..3], ["run_parent", "run.context", "commands"]);
+            assert_eq!(creates(2)[..2], ["run.context", "commands"]);
+            let new = creates(0);
+            let tables = ADDED.iter().filter_map(|(_, name)| name.strip_prefix("create_"));
+            assert!(tables.clone().all(|name| new.iter().any(|made| made == name)));
         }
     }
 }

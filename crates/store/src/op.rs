@@ -5,9 +5,11 @@
 //! errors.
 //! Deliberately absent: anything that needs two operations to be safe.
 
+mod command;
 mod queue;
 mod read;
 mod run;
+mod trigger;
 mod write;
 
 use std::sync::Arc;
@@ -15,9 +17,11 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use steadfast_core::driver::Outcome;
 
+pub use command::*;
 pub use queue::*;
 pub use read::*;
 pub use run::*;
+pub use trigger::*;
 pub use write::*;
 
 use crate::error::Error;
@@ -206,6 +210,36 @@ operations! {
     PutQueue -> QueuePut, Write;
     /// Removes runs that ended long ago.
     Purge -> Purged, Write;
+    /// Submits a command and starts its run, or finds the one with its key.
+    Submit -> Submitted, Write;
+    /// Stops a command.
+    CancelCommand -> CommandCancelled, Write;
+    /// Ends commands whose time is up.
+    SettleCommands -> Settled, Write;
+    /// Makes a command wait for another one.
+    Depend -> Depended, Write;
+    /// Creates or replaces a trigger.
+    PutTrigger -> TriggerPut, Write;
+    /// Writes the verdicts on slots of a trigger, with the commands they make.
+    Advance -> Advanced, Write;
+    /// Makes the command of one slot.
+    Backfill -> Backfilled, Write;
+    /// Notes an activity's execution and its tasks.
+    LogActivity -> Logged, Write;
+    /// One command.
+    GetCommand -> FoundCommand, Read;
+    /// Commands, newest first.
+    ListCommands -> CommandPage, Read;
+    /// Events, oldest first.
+    ListEvents -> EventPage, Read;
+    /// Triggers.
+    ListTriggers -> Triggers, Read;
+    /// Triggers that are due.
+    DueTriggers -> Triggers, Read;
+    /// Slots of a trigger.
+    ListSlots -> Slots, Read;
+    /// Executions of an activity.
+    ListActivities -> Activities, Read;
     /// One run.
     GetRun -> FoundRun, Read;
     /// Which of some runs are over.

@@ -250,6 +250,7 @@ impl CrashSafe {
             generation: u32::try_from(row.generation).unwrap_or(u32::MAX),
             seed: u64::from_be_bytes(row.seed.to_be_bytes()),
             started_at: row.started_at.unwrap_or(row.created_at),
+            context: Default::default(),
         };
         let state = std::sync::Arc::new(self.registry.state.clone());
         let input = row.input.clone();

@@ -7,19 +7,24 @@
 //! the model scans.
 
 mod claim;
+mod command;
 mod own;
 mod queue;
 mod read;
 mod start;
 mod steer;
 mod table;
+mod trigger;
 
 use std::sync::Mutex;
 
 use futures::future::BoxFuture;
 use steadfast_core::driver::Record;
 use steadfast_core::{RunStatus, Timestamp};
-use steadfast_store::op::{Forked, Lease, QueueRow, RunRow, Suspended, WorkerRow, Written};
+use steadfast_store::op::{
+    ActivityRow, Duplicate, EventRow, Forked, Lease, Parent, QueueRow, RunRow, SlotRow, Suspended,
+    TaskRow, TriggerRow, WorkerRow, Written,
+};
 use steadfast_store::{Error, Op, Reply, Store};
 
 pub(crate) use read::matches;
@@ -46,6 +51,16 @@ pub struct Model {
     /// By workspace, queue and deduplication id.
     dedupes: Table<(String, String, String), Dedupe>,
     workers: Table<Key, WorkerRow>,
+    commands: Table<Key, command::Command>,
+    /// By workspace, child and parent.
+    dependencies: Table<(String, String, String), Parent>,
+    duplicates: Table<Numbered, Duplicate>,
+    events: Table<Key, EventRow>,
+    triggers: Table<Key, TriggerRow>,
+    /// By workspace, trigger and nominal time.
+    trigger_slots: Table<Numbered, SlotRow>,
+    activities: Table<Key, ActivityRow>,
+    tasks: Table<Key, TaskRow>,
     started: u64,
 }
 
@@ -147,6 +162,21 @@ impl Model {
             Op::FreeSlot(op) => Reply::FreeSlot(self.free_slot(op)),
             Op::PutQueue(op) => Reply::PutQueue(self.put_queue(op)),
             Op::Purge(op) => Reply::Purge(self.purge(op)),
+            Op::Submit(op) => Reply::Submit(self.submit(op)),
+            Op::CancelCommand(op) => Reply::CancelCommand(self.cancel_command(op)),
+            Op::SettleCommands(op) => Reply::SettleCommands(self.settle(op)),
+            Op::Depend(op) => Reply::Depend(self.depend(op)),
+            Op::PutTrigger(op) => Reply::PutTrigger(self.put_trigger(op)),
+            Op::Advance(op) => Reply::Advance(self.advance(op)),
+            Op::Backfill(op) => Reply::Backfill(self.backfill(op)),
+            Op::LogActivity(op) => Reply::LogActivity(self.log_activity(op)),
+            Op::GetCommand(op) => Reply::GetCommand(self.get_command(op)),
+            Op::ListCommands(op) => Reply::ListCommands(self.list_commands(op)),
+            Op::ListEvents(op) => Reply::ListEvents(self.list_events(op)),
+            Op::ListTriggers(op) => Reply::ListTriggers(self.list_triggers(op)),
+            Op::DueTriggers(op) => Reply::DueTriggers(self.due_triggers(op)),
+            Op::ListSlots(op) => Reply::ListSlots(self.list_slots(op)),
+            Op::ListActivities(op) => Reply::ListActivities(self.list_activities(op)),
             Op::GetRun(op) => Reply::GetRun(self.get_run(op)),
             Op::ListRuns(op) => Reply::ListRuns(self.list_runs(op)),
             Op::ListSteps(op) => Reply::ListSteps(self.list_steps(op)),
@@ -171,6 +201,14 @@ impl Model {
         end(&mut self.slots);
         end(&mut self.dedupes);
         end(&mut self.workers);
+        end(&mut self.commands);
+        end(&mut self.dependencies);
+        end(&mut self.duplicates);
+        end(&mut self.events);
+        end(&mut self.triggers);
+        end(&mut self.trigger_slots);
+        end(&mut self.activities);
+        end(&mut self.tasks);
     }
 
     fn run(&self, workspace: &str, run_id: &str) -> Option<&RunRow> {

@@ -81,6 +81,7 @@ async fn the_operations_of_a_run_are_few_statements() {
         parent: String::new(),
         detached: false,
         seed: 7,
+        context: None,
         claim: Some(("me".into(), at(1_000_000))),
         now: at(1),
     };

@@ -4,6 +4,7 @@ use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 
 use futures::future::BoxFuture;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Cx, Operation, Workflow};
@@ -18,32 +19,43 @@ impl Cx {
     where
         W: Workflow<M>,
     {
-        let made =
-            workflow.name().and_then(|name| Ok((name, json::encode("the child's input", &input)?)));
-        let operation = match made {
+        match workflow.name() {
+            Ok(name) => self.spawn_named(name, &input),
+            Err(refusal) => self.spawned(Operation::refused(refusal)),
+        }
+    }
+
+    /// Starts a child run by its workflow's name, which some worker must know.
+    pub fn spawn_named<T>(&self, workflow: &str, input: &(impl Serialize + ?Sized)) -> Spawn<T> {
+        let operation = match json::encode("the child's input", input) {
             Err(refusal) => Operation::refused(refusal),
-            Ok((name, input)) => {
+            Ok(input) => {
                 let start = ChildStart {
                     run_id: String::new(),
-                    workflow: name.to_owned(),
+                    workflow: workflow.to_owned(),
                     input: input.clone(),
                     queue: None,
                     detached: false,
                 };
-                self.operation(name, Some(input), Ask::Spawn(start))
+                self.operation(workflow, Some(input), Ask::Spawn(start))
             }
         };
-        let mut spawn = Spawn { cx: self.clone(), operation, output: PhantomData };
-        if let Some(id) = spawn.operation.id() {
-            let meta = &self.shared.meta;
-            // The generation keeps a run that continued as new from meeting its earlier children.
-            let run_id = match meta.generation {
-                0 => format!("{}/{id}", meta.run_id),
-                n => format!("{}/{n}.{id}", meta.run_id),
-            };
-            spawn = spawn.id(run_id);
-        }
-        spawn
+        self.spawned(operation)
+    }
+
+    /// A child with the id that follows from its place in the code.
+    fn spawned<T>(&self, operation: Operation<String>) -> Spawn<T> {
+        let spawn = Spawn { cx: self.clone(), operation, output: PhantomData };
+        let Some(id) = spawn.operation.id() else {
+            return spawn;
+        };
+        let meta = &self.shared.meta;
+        // The generation keeps a run that continued as new from meeting its earlier children.
+        let run_id = match meta.generation {
+            0 => format!("{}/{id}", meta.run_id),
+            n => format!("{}/{n}.{id}", meta.run_id),
+        };
+        spawn.id(run_id)
     }
 
     /// Runs a child to its end and gives its result.

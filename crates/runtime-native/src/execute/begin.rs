@@ -316,6 +316,7 @@ impl Execution {
             parent: self.run.run_id.clone(),
             detached: child.detached,
             seed: i64::from_be_bytes(self.hub.env.random().to_be_bytes()),
+            context: self.run.context.clone(),
             claim: None,
             now,
         }

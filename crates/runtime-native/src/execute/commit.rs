@@ -32,6 +32,7 @@ impl Execution {
     /// Writes entries in one commit; gives the reason if they were refused.
     pub(super) async fn record(&mut self, entries: Vec<Entry>) -> Step<Option<String>> {
         self.hub.env.crash_point("record.before");
+        tracing::debug!(records = entries.len(), "workflow.checkpoint");
         let record = op::Record { lease: self.lease.clone(), entries, now: self.hub.now() };
         let written = self.hub.store.ask(record).await.map_err(stopped)?;
         self.hub.env.crash_point("record.after");

@@ -9,7 +9,7 @@ use steadfast_core::{
     Error as Failure, ErrorClass, RunEvent, RunStatus, Timestamp, Transition, limits,
 };
 
-use super::{queue, rows, steer};
+use super::{command, queue, rows, steer};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
 use crate::op::{Beaten, Claimed, Dequeue, Heartbeat, QueueRow, RunRow, TakeOver, TakenOver, Wake};
@@ -134,7 +134,7 @@ impl Claim<'_> {
             worker: self.worker, attempt: attempt, now: self.now, lease_until: self.until,
         };
         tx.execute("run_claim", set).await?;
-        for run in runs {
+        for run in runs.iter_mut() {
             run.status = arrow.to();
             run.worker = self.worker.to_owned();
             run.epoch += 1;
@@ -146,7 +146,7 @@ impl Claim<'_> {
             run.updated_at = self.now;
             run.deadline_at = run.deadline_at.or(run.timeout.map(|d| self.now.after(d)));
         }
-        Ok(())
+        command::claimed(tx, self.ws, runs, self.worker, self.now).await
     }
 }
 
@@ -259,7 +259,9 @@ async fn exhaust(tx: &mut impl Tx, op: &Wake, run: &RunRow) -> Result<(), Error>
         ),
     );
     let arrow = arrow(run.status, RunEvent::Exhaust)?;
-    steer::stop(tx, &op.workspace, run, arrow, &reason, op.now).await
+    steer::stop(tx, &op.workspace, run, arrow, &reason, op.now).await?;
+    let by = "system:recovery";
+    steer::tell(tx, &op.workspace, run, RunEvent::Exhaust, Some(&reason), by, op.now).await
 }
 
 pub(super) async fn take_over(tx: &mut impl Tx, op: &TakeOver) -> Result<TakenOver, Error> {

@@ -6,7 +6,7 @@
 use steadfast_core::driver::{Outcome, Record as StepRecord, RecordState};
 use steadfast_core::{RunEvent, RunStatus, Transition};
 
-use super::{queue, rows, signal, start};
+use super::{command, queue, rows, signal, start};
 use crate::error::Error;
 use crate::gate::{Fields, Tx, Value, fields, first, params};
 use crate::op::{
@@ -104,6 +104,7 @@ pub(super) async fn finish(tx: &mut impl Tx, op: &Finish) -> Result<Written, Err
         return Ok(if mine { Written::Done } else { Written::Fenced });
     };
     let (parent, queue, dedupe_id) = (held.text()?, held.text()?, held.text()?);
+    let context = held.opt_text()?;
     let event = if op.outcome.is_ok() { RunEvent::Succeed } else { RunEvent::Fail };
     let arrow = RunStatus::Pending.on(event).map_err(|e| Error::Incompatible(e.to_string()))?;
     match write(tx, &op.lease, &op.entries).await? {
@@ -113,7 +114,31 @@ pub(super) async fn finish(tx: &mut impl Tx, op: &Finish) -> Result<Written, Err
     tx.execute("run_end", &end_fields(op, arrow)).await?;
     queue::free(tx, &lease.workspace, &queue, &dedupe_id, &lease.run_id).await?;
     arrive(tx, &lease.workspace, &parent, op.now).await?;
+    tell(tx, op, context.as_deref()).await?;
     Ok(Written::Done)
+}
+
+/// Tells the command of a run, if it has one, how the run ended.
+pub(super) async fn tell(
+    tx: &mut impl Tx,
+    op: &Finish,
+    context: Option<&str>,
+) -> Result<(), Error> {
+    if context.is_none() {
+        return Ok(());
+    }
+    let end = command::End {
+        ws: &op.lease.workspace,
+        run_id: &op.lease.run_id,
+        context,
+        event: if op.outcome.is_ok() { RunEvent::Succeed } else { RunEvent::Fail },
+        result: op.outcome.as_deref().ok(),
+        error: op.outcome.as_ref().err(),
+        actor: &op.lease.worker,
+        lease_until: None,
+        now: op.now,
+    };
+    command::ended(tx, &end).await
 }
 
 /// The columns of an end.

@@ -1,13 +1,14 @@
-//! Reading: runs, records, values, streams, workers.
+//! Reading: runs, records, values, streams, workers, commands.
 
 use steadfast_core::limits;
 
-use super::rows;
+use super::{command, dependency, rows};
 use crate::error::Error;
 use crate::gate::{Tx, Value, first, params};
 use crate::op::{
-    Ends, FoundRun, FoundValue, GetEnds, GetRun, GetValue, ListRuns, ListSteps, ListWorkers, Load,
-    Loaded, PendingSignal, ReadStream, RunPage, RunRow, StepPage, StreamPage, WorkerRow, Workers,
+    CommandDetail, CommandPage, Duplicate, Ends, FoundCommand, FoundRun, FoundValue, GetCommand,
+    GetEnds, GetRun, GetValue, ListCommands, ListRuns, ListSteps, ListWorkers, Load, Loaded,
+    PendingSignal, ReadStream, RunPage, RunRow, StepPage, StreamPage, WorkerRow, Workers,
 };
 
 pub(super) async fn get_run(tx: &mut impl Tx, op: &GetRun) -> Result<FoundRun, Error> {
@@ -198,4 +199,54 @@ pub(super) async fn list_workers(tx: &mut impl Tx, op: &ListWorkers) -> Result<W
         });
     }
     Ok(Workers(workers))
+}
+
+pub(super) async fn get_command(tx: &mut impl Tx, op: &GetCommand) -> Result<FoundCommand, Error> {
+    let ws = op.workspace.as_str();
+    let Some(command) = command::find(tx, ws, &op.which).await? else {
+        return Ok(FoundCommand(None));
+    };
+    let after = dependency::parents(tx, ws, &command.command_id).await?;
+    let at = params! {
+        workspace: ws, command_id: &command.command_id, limit: command::DUPLICATES,
+    };
+    let mut duplicates = Vec::new();
+    for mut row in tx.query("duplicate_list", at).await? {
+        let (requested_by, ingress) = (row.text()?, row.text()?);
+        duplicates.push(Duplicate { requested_by, ingress, at: row.time()? });
+    }
+    let after = after.into_iter().map(|(parent, _)| parent).collect();
+    Ok(FoundCommand(Some(Box::new(CommandDetail { command, after, duplicates }))))
+}
+
+pub(super) async fn list_commands(
+    tx: &mut impl Tx,
+    op: &ListCommands,
+) -> Result<CommandPage, Error> {
+    let limit = op.limit.clamp(1, limits::PAGE_ROWS);
+    let mut texts: Vec<&'static str> = vec!["1 = 1"];
+    let mut given: Vec<(&'static str, Value)> =
+        vec![("workspace", Value::from(&op.workspace)), ("limit", Value::from(limit + 1))];
+    if let Some(command_type) = &op.command_type {
+        texts.push("command_type = :command_type");
+        given.push(("command_type", command_type.into()));
+    }
+    if !op.status.is_empty() {
+        texts.push("status IN (:statuses)");
+        let statuses: Vec<String> = op.status.iter().map(|s| s.as_str().to_owned()).collect();
+        given.push(("statuses", statuses.into()));
+    }
+    if let Some((at, id)) = &op.after {
+        texts.push(
+            "(created_at < :after_at OR (created_at = :after_at AND command_id < :after_id))",
+        );
+        given.push(("after_at", (*at).into()));
+        given.push(("after_id", id.into()));
+    }
+    let found = tx.query_where("command_list", &texts.join(" AND "), &given).await?;
+    let mut commands = found.into_iter().map(rows::command).collect::<Result<Vec<_>, _>>()?;
+    let more = commands.len() > limit;
+    commands.truncate(limit);
+    let next = commands.last().filter(|_| more).map(|c| (c.created_at, c.command_id.clone()));
+    Ok(CommandPage { commands, next })
 }

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use steadfast_core::driver::{Kind, Outcome, Record, RecordState};
-use steadfast_core::{Error as Failure, RunStatus};
+use steadfast_core::schedule::SlotStatus;
+use steadfast_core::{CommandStatus, Error as Failure, RunStatus};
 
 use crate::error::Error;
 use crate::gate::Row;
-use crate::op::{QueueRow, RunRow};
+use crate::op::{
+    ActivityRow, CommandRow, EventRow, QueueRow, RunRow, SlotRow, TaskRow, TriggerRow, TriggerState,
+};
 
 pub(super) fn run(mut row: Row) -> Result<RunRow, Error> {
     let r = &mut row;
@@ -43,6 +46,7 @@ pub(super) fn run(mut row: Row) -> Result<RunRow, Error> {
         generation: r.int()?,
         seed: r.int()?,
         inbox: r.int()?,
+        context: r.opt_text()?,
     })
 }
 
@@ -91,6 +95,116 @@ pub(super) fn queue(mut row: Row) -> Result<QueueRow, Error> {
         partitioned: r.flag()?,
         paused: r.flag()?,
     })
+}
+
+pub(super) fn command(mut row: Row) -> Result<CommandRow, Error> {
+    let r = &mut row;
+    Ok(CommandRow {
+        command_id: r.text()?,
+        command_type: r.text()?,
+        requested_by: r.text()?,
+        ingress: r.text()?,
+        payload: r.text()?,
+        context: r.text()?,
+        status: command_status(&r.text()?)?,
+        cancellation_mode: r.text()?,
+        idempotency_key: r.opt_text()?,
+        workflow_id: r.text()?,
+        result: r.opt_text()?,
+        error: r.opt_text()?.map(|text| failure(&text)).transpose()?,
+        collapsed: r.int()?,
+        created_at: r.time()?,
+        updated_at: r.time()?,
+        completed_at: r.opt_time()?,
+        expires_at: r.opt_time()?,
+    })
+}
+
+pub(super) fn event(mut row: Row) -> Result<EventRow, Error> {
+    let r = &mut row;
+    Ok(EventRow {
+        event_id: r.text()?,
+        command_id: r.text()?,
+        purpose: r.text()?,
+        event_type: r.text()?,
+        payload: r.text()?,
+        actor: r.text()?,
+        trace_id: r.text()?,
+        created_at: r.time()?,
+    })
+}
+
+pub(super) fn trigger(mut row: Row) -> Result<TriggerRow, Error> {
+    let r = &mut row;
+    let (trigger_id, kind, spec) = (r.text()?, r.text()?, r.text()?);
+    let (revision, source, state) = (r.int()?, r.text()?, r.text()?);
+    Ok(TriggerRow {
+        trigger_id,
+        kind,
+        spec,
+        revision,
+        source,
+        state: TriggerState::parse(&state).ok_or_else(|| unknown("trigger state", &state))?,
+        reason: r.text()?,
+        absent_from: r.time()?,
+        absent_until: r.time()?,
+        cursor_at: r.time()?,
+        gap: r.text()?,
+        due_at: r.time()?,
+        version: r.int()?,
+        created_at: r.time()?,
+        updated_at: r.time()?,
+    })
+}
+
+pub(super) fn slot(mut row: Row) -> Result<SlotRow, Error> {
+    let r = &mut row;
+    Ok(SlotRow {
+        nominal_at: r.time()?,
+        status: slot_status(&r.text()?)?,
+        reason: r.text()?,
+        lag_us: r.int()?,
+        command_id: r.text()?,
+        into_at: r.opt_time()?,
+        window_from: r.opt_time()?,
+        revision: r.int()?,
+        decided_at: r.time()?,
+    })
+}
+
+pub(super) fn activity(mut row: Row) -> Result<ActivityRow, Error> {
+    let r = &mut row;
+    Ok(ActivityRow {
+        run_id: r.text()?,
+        activity_id: r.text()?,
+        definition_version: r.int()?,
+        workflow_id: r.text()?,
+        trigger_type: r.text()?,
+        trigger_key: r.text()?,
+        context_snapshot: r.text()?,
+        tasks_spawned: r.int()?,
+        started_at: r.time()?,
+    })
+}
+
+pub(super) fn task(mut row: Row) -> Result<TaskRow, Error> {
+    let r = &mut row;
+    Ok(TaskRow {
+        id: r.text()?,
+        run_id: r.text()?,
+        task_type: r.text()?,
+        idx: r.int()?,
+        params: r.text()?,
+        created_at: r.time()?,
+    })
+}
+
+pub(super) fn command_status(text: &str) -> Result<CommandStatus, Error> {
+    CommandStatus::parse(text).ok_or_else(|| unknown("command status", text))
+}
+
+pub(super) fn slot_status(text: &str) -> Result<SlotStatus, Error> {
+    SlotStatus::parse(text).ok_or_else(|| unknown("slot status", text))
 }
 
 pub(super) fn status(text: &str) -> Result<RunStatus, Error> {

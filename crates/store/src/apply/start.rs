@@ -46,6 +46,12 @@ pub(super) struct Place {
     open: bool,
 }
 
+impl Place {
+    pub(super) fn is_open(&self) -> bool {
+        self.open
+    }
+}
+
 /// The place on the queue, or `None` if there is no such queue.
 pub(super) async fn place(tx: &mut impl Tx, op: &Start) -> Result<Option<Place>, Error> {
     let found = queue::remembered(tx, &op.workspace, &op.queue).await?;
@@ -101,11 +107,12 @@ pub(super) fn fields<'a>(op: &'a Start, place: &'a Place) -> Fields<'a> {
         max_attempts: op.max_attempts, created_at: op.now, started_at: claimed.map(|_| op.now),
         ready_at: op.ready_at, wake_at: claimed.map_or(Timestamp::NEVER, |(_, until)| *until),
         timeout_us: op.timeout, deadline_at: deadline, forked_from: "", parent: &op.parent,
-        detached: op.detached, seed: op.seed,
+        detached: op.detached, seed: op.seed, context: op.context.as_deref(),
     }
 }
 
-fn lease(op: &Start, worker: &str) -> Lease {
+/// The first lease of a run.
+pub(super) fn lease(op: &Start, worker: &str) -> Lease {
     Lease {
         workspace: op.workspace.clone(),
         run_id: op.run_id.clone(),

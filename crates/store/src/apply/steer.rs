@@ -5,7 +5,7 @@
 
 use steadfast_core::{Error as Failure, RunEvent, RunStatus, Timestamp, Transition, limits};
 
-use super::{own, queue, rows};
+use super::{command, own, queue, rows};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
 use crate::op::{Cancel, Cancelled, Fork, Forked, Purge, Purged, Resume, Resumed, RunRow};
@@ -16,14 +16,27 @@ async fn lock(tx: &mut impl Tx, ws: &str, run_id: &str) -> Result<Option<RunRow>
 }
 
 pub(super) async fn cancel(tx: &mut impl Tx, op: &Cancel) -> Result<Cancelled, Error> {
-    let ws = op.workspace.as_str();
-    let Some(run) = lock(tx, ws, &op.run_id).await? else {
+    let by = "system:cancel";
+    cancel_run(tx, &op.workspace, &op.run_id, &op.reason, by, op.now).await
+}
+
+/// Stops a run and its attached children, and with it the command that it carries out.
+pub(super) async fn cancel_run(
+    tx: &mut impl Tx,
+    ws: &str,
+    run_id: &str,
+    reason: &Failure,
+    actor: &str,
+    now: Timestamp,
+) -> Result<Cancelled, Error> {
+    let Some(run) = lock(tx, ws, run_id).await? else {
         return Ok(Cancelled::NotFound);
     };
     let Ok(arrow) = run.status.on(RunEvent::Cancel) else {
         return Ok(Cancelled::AlreadyOver(run.status));
     };
-    stop(tx, ws, &run, arrow, &op.reason, op.now).await?;
+    stop(tx, ws, &run, arrow, reason, now).await?;
+    tell(tx, ws, &run, RunEvent::Cancel, Some(reason), actor, now).await?;
     // Attached descendants; each is locked before its own children are looked up.
     let mut stopped = Vec::new();
     let mut parents = vec![run.run_id];
@@ -34,7 +47,7 @@ pub(super) async fn cancel(tx: &mut impl Tx, op: &Cancel) -> Result<Cancelled, E
             if let Some(run) = lock(tx, ws, &child).await?
                 && let Ok(arrow) = run.status.on(RunEvent::Cancel)
             {
-                stop(tx, ws, &run, arrow, &op.reason, op.now).await?;
+                stop(tx, ws, &run, arrow, reason, now).await?;
                 stopped.push(child.clone());
                 parents.push(child);
             }
@@ -42,6 +55,30 @@ pub(super) async fn cancel(tx: &mut impl Tx, op: &Cancel) -> Result<Cancelled, E
     }
     stopped.sort();
     Ok(Cancelled::Done(stopped))
+}
+
+/// Tells the command of a run what happened to the run from outside.
+pub(super) async fn tell(
+    tx: &mut impl Tx,
+    ws: &str,
+    run: &RunRow,
+    event: RunEvent,
+    reason: Option<&Failure>,
+    actor: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let end = command::End {
+        ws,
+        run_id: &run.run_id,
+        context: run.context.as_deref(),
+        event,
+        result: None,
+        error: reason,
+        actor,
+        lease_until: (!run.worker.is_empty()).then_some(run.wake_at),
+        now,
+    };
+    command::ended(tx, &end).await
 }
 
 /// Ends a locked run from outside: its owner, if any, is fenced off.
@@ -70,12 +107,16 @@ pub(super) async fn resume(tx: &mut impl Tx, op: &Resume) -> Result<Resumed, Err
     let Ok(arrow) = run.status.on(RunEvent::Resume) else {
         return Ok(Resumed::NotStopped(run.status));
     };
+    if command::is_final(tx, &op.workspace, &run).await? {
+        return Ok(Resumed::NotStopped(run.status));
+    }
     let (rank, partition) = place_again(tx, &op.workspace, &run).await?;
     let set = params! {
         workspace: &op.workspace, run_id: &op.run_id, from: arrow.from().as_str(),
         to: arrow.to().as_str(), partition_key: partition, sort_rank: rank, now: op.now,
     };
     tx.execute("run_resume", set).await?;
+    tell(tx, &op.workspace, &run, RunEvent::Resume, None, "system:resume", op.now).await?;
     Ok(Resumed::Done)
 }
 
@@ -135,7 +176,7 @@ async fn insert_fork(tx: &mut impl Tx, op: &Fork, source: &RunRow) -> Result<(),
         max_attempts: source.max_attempts, created_at: op.now, started_at: None::<i64>,
         ready_at: op.now, wake_at: Timestamp::NEVER, timeout_us: op.timeout.or(source.timeout),
         deadline_at: None::<i64>, forked_from: &op.source, parent: "", detached: false,
-        seed: source.seed,
+        seed: source.seed, context: None::<&str>,
     };
     tx.execute("run_insert", new).await?;
     // The copied steps replay under the same logical clock and the same generation.

@@ -102,6 +102,7 @@ struct Held {
     parent: String,
     queue: String,
     dedupe_id: String,
+    context: Option<String>,
 }
 
 /// Locks the runs and keeps the operations whose lease is good; the leases stay good until this
@@ -124,7 +125,8 @@ async fn lock_all(
         if status == RunStatus::Pending {
             good.insert(run_id.clone(), (epoch, worker));
         }
-        let about = Held { parent: row.text()?, queue: row.text()?, dedupe_id: row.text()? };
+        let (parent, queue, dedupe_id) = (row.text()?, row.text()?, row.text()?);
+        let about = Held { parent, queue, dedupe_id, context: row.opt_text()? };
         held.insert(run_id, about);
     }
     owned.retain(|(_, op)| {
@@ -177,6 +179,7 @@ async fn end_all(
         if let Some(run) = held.get(&op.lease.run_id) {
             queue::free(tx, ws, &run.queue, &run.dedupe_id, &op.lease.run_id).await?;
             own::arrive(tx, ws, &run.parent, op.now).await?;
+            own::tell(tx, op, run.context.as_deref()).await?;
         }
     }
     Ok(done)

@@ -58,12 +58,15 @@ async fn migrate_locked(session: &mut MySession) -> Result<(), Error> {
 
 /// Runs a statement, unless what it creates is there.
 async fn run(session: &mut MySession, ddl: &Ddl) -> Result<(), Error> {
-    // The names are ours: letters and underscores.
+    // The names are ours: letters and underscores; a column has its table's before it.
+    let (table, column) = ddl.creates.split_once('.').unwrap_or((&ddl.creates, ""));
     let exists = format!(
         "SELECT (SELECT COUNT(*) FROM information_schema.tables \
             WHERE table_schema = DATABASE() AND table_name = '{name}') \
          + (SELECT COUNT(*) FROM information_schema.statistics \
-            WHERE table_schema = DATABASE() AND index_name = '{name}')",
+            WHERE table_schema = DATABASE() AND index_name = '{name}') \
+         + (SELECT COUNT(*) FROM information_schema.columns \
+            WHERE table_schema = DATABASE() AND table_name = '{table}' AND column_name = '{column}')",
         name = ddl.creates
     );
     if !ddl.creates.is_empty() && session.number(&exists).await?.unwrap_or(0) > 0 {

@@ -86,6 +86,8 @@ pub struct RunRow {
     pub seed: i64,
     /// Counts what has arrived for it (signals, finished children).
     pub inbox: i64,
+    /// What travels with it from its cause, as JSON: the command, the trace.
+    pub context: Option<String>,
 }
 
 /// Creates a run.
@@ -123,6 +125,8 @@ pub struct Start {
     pub detached: bool,
     /// Random; seeds the run's numbers, and tells a repeated request from another one.
     pub seed: i64,
+    /// What travels with it from its cause, as JSON.
+    pub context: Option<String>,
     /// Who takes it in the same commit, and until when. Only where the queue has no limits.
     pub claim: Option<(String, Timestamp)>,
     /// The time.

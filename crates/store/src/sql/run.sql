@@ -7,7 +7,7 @@ INSERT INTO run ({{run_columns}}, prev_status, sort_rank, workspace)
 VALUES (:run_id, :workflow, :status, :input, NULL, NULL, :queue, :partition_key, :priority, :dedupe_id,
     :app_version, :worker, :epoch, :attempts, :max_attempts, :created_at, :created_at, :started_at, NULL,
     :ready_at, :wake_at, 0, '', :timeout_us, :deadline_at, :forked_from, :parent, :detached, 0, :seed, 0,
-    '', :sort_rank, :workspace)
+    :context, '', :sort_rank, :workspace)
 {{or_keep:run_id}};
 
 -- name: run_get
@@ -22,7 +22,7 @@ WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker 
     AND status = 'PENDING' {{for_update}};
 
 -- name: run_owner
-SELECT parent, queue, dedupe_id FROM run
+SELECT parent, queue, dedupe_id, context FROM run
 WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker = :worker
     AND status = 'PENDING' {{for_update}};
 

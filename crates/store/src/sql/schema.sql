@@ -38,8 +38,9 @@ CREATE TABLE run (
     generation {{int}} NOT NULL,
     seed {{int}} NOT NULL,
     inbox {{int}} NOT NULL,
+    context {{text}},
     PRIMARY KEY (workspace, run_id),
-    CONSTRAINT run_lifecycle CHECK ({{arrows}}),
+    CONSTRAINT run_lifecycle CHECK ({{arrows:run}}),
     CONSTRAINT run_over_iff_finished CHECK ((status IN ('ENQUEUED', 'PENDING')) = (finished_at IS NULL)),
     CONSTRAINT run_owned_iff_executing CHECK (
         parked + CASE WHEN worker = '' THEN 0 ELSE 1 END = CASE WHEN status = 'PENDING' THEN 1 ELSE 0 END)
@@ -175,3 +176,167 @@ CREATE TABLE worker (
     seen_at {{int}} NOT NULL,
     PRIMARY KEY (workspace, worker)
 ) {{end}};
+
+-- Commands, by the names of the domain. Keys are unique when there are any; a command outlives its run.
+-- name: create_commands
+CREATE TABLE commands (
+    workspace {{ws}} NOT NULL,
+    command_id {{key}} NOT NULL,
+    command_type {{key}} NOT NULL,
+    requested_by {{key}} NOT NULL,
+    ingress {{ws}} NOT NULL,
+    payload {{text}} NOT NULL,
+    context {{text}} NOT NULL,
+    status {{ws}} NOT NULL,
+    prev_status {{ws}} NOT NULL,
+    cancellation_mode {{ws}} NOT NULL,
+    idempotency_key {{key}},
+    workflow_id {{key}} NOT NULL,
+    result {{text}},
+    error {{text}},
+    collapsed {{int}} NOT NULL,
+    created_at {{int}} NOT NULL,
+    updated_at {{int}} NOT NULL,
+    completed_at {{int}},
+    expires_at {{int}},
+    due_at {{int}} NOT NULL,
+    events {{int}} NOT NULL,
+    nonce {{int}} NOT NULL,
+    launch {{text}},
+    PRIMARY KEY (workspace, command_id),
+    CONSTRAINT commands_key UNIQUE (workspace, idempotency_key),
+    CONSTRAINT commands_workflow UNIQUE (workspace, workflow_id),
+    CONSTRAINT commands_lifecycle CHECK ({{arrows:command}}),
+    CONSTRAINT commands_over_iff_completed CHECK (
+        (status IN ('succeeded', 'failed', 'cancelled', 'expired', 'compensated')) = (completed_at IS NOT NULL))
+) {{end}};
+
+-- name: create_commands_list
+CREATE INDEX commands_list ON commands (workspace, created_at, command_id);
+
+-- name: create_commands_due
+CREATE INDEX commands_due ON commands (workspace, due_at) {{of_due}};
+
+-- name: create_command_dependencies
+CREATE TABLE command_dependencies (
+    workspace {{ws}} NOT NULL,
+    child_command_id {{key}} NOT NULL,
+    parent_command_id {{key}} NOT NULL,
+    required_status {{ws}} NOT NULL,
+    propagate_cancellation {{int}} NOT NULL,
+    PRIMARY KEY (workspace, child_command_id, parent_command_id)
+) {{end}};
+
+-- name: create_command_dependents
+CREATE INDEX command_dependents ON command_dependencies (workspace, parent_command_id);
+
+-- name: create_command_duplicates
+CREATE TABLE command_duplicates (
+    workspace {{ws}} NOT NULL,
+    command_id {{key}} NOT NULL,
+    nonce {{int}} NOT NULL,
+    requested_by {{key}} NOT NULL,
+    ingress {{ws}} NOT NULL,
+    created_at {{int}} NOT NULL,
+    PRIMARY KEY (workspace, command_id, nonce)
+) {{end}};
+
+-- name: create_domain_events
+CREATE TABLE domain_events (
+    workspace {{ws}} NOT NULL,
+    event_id {{key}} NOT NULL,
+    command_id {{key}} NOT NULL,
+    purpose {{ws}} NOT NULL,
+    event_type {{ws}} NOT NULL,
+    payload {{text}} NOT NULL,
+    actor {{key}} NOT NULL,
+    trace_id {{ws}} NOT NULL,
+    created_at {{int}} NOT NULL,
+    PRIMARY KEY (workspace, event_id),
+    CONSTRAINT domain_events_purpose CHECK (purpose IN ('event', 'audit', 'agent_step'))
+) {{end}};
+
+-- name: create_domain_events_list
+CREATE INDEX domain_events_list ON domain_events (workspace, created_at, event_id);
+
+-- name: create_triggers
+CREATE TABLE triggers (
+    workspace {{ws}} NOT NULL,
+    trigger_id {{key}} NOT NULL,
+    kind {{ws}} NOT NULL,
+    spec {{text}} NOT NULL,
+    revision {{int}} NOT NULL,
+    source {{key}} NOT NULL,
+    state {{ws}} NOT NULL,
+    reason {{text}} NOT NULL,
+    absent_from {{int}} NOT NULL,
+    absent_until {{int}} NOT NULL,
+    cursor_at {{int}} NOT NULL,
+    gap {{text}} NOT NULL,
+    due_at {{int}} NOT NULL,
+    version {{int}} NOT NULL,
+    created_at {{int}} NOT NULL,
+    updated_at {{int}} NOT NULL,
+    PRIMARY KEY (workspace, trigger_id),
+    CONSTRAINT triggers_state CHECK (state IN ('active', 'paused', 'disabled', 'removed')),
+    CONSTRAINT triggers_due_iff_active CHECK (state = 'active' OR due_at = {{never}})
+) {{end}};
+
+-- name: create_triggers_due
+CREATE INDEX triggers_due ON triggers (workspace, due_at) {{of_due}};
+
+-- name: create_trigger_slots
+CREATE TABLE trigger_slots (
+    workspace {{ws}} NOT NULL,
+    trigger_id {{key}} NOT NULL,
+    nominal_at {{int}} NOT NULL,
+    status {{ws}} NOT NULL,
+    prev_status {{ws}} NOT NULL,
+    reason {{text}} NOT NULL,
+    lag_us {{int}} NOT NULL,
+    command_id {{key}} NOT NULL,
+    into_at {{int}},
+    window_from {{int}},
+    revision {{int}} NOT NULL,
+    decided_at {{int}} NOT NULL,
+    PRIMARY KEY (workspace, trigger_id, nominal_at),
+    CONSTRAINT trigger_slots_lifecycle CHECK ({{arrows:slot}})
+) {{end}};
+
+-- name: create_activity_runs
+CREATE TABLE activity_runs (
+    workspace {{ws}} NOT NULL,
+    run_id {{key}} NOT NULL,
+    activity_id {{key}} NOT NULL,
+    definition_version {{int}} NOT NULL,
+    workflow_id {{key}} NOT NULL,
+    trigger_type {{ws}} NOT NULL,
+    trigger_key {{key}} NOT NULL,
+    context_snapshot {{text}} NOT NULL,
+    tasks_spawned {{int}} NOT NULL,
+    started_at {{int}} NOT NULL,
+    PRIMARY KEY (workspace, run_id),
+    CONSTRAINT activity_runs_workflow UNIQUE (workspace, workflow_id)
+) {{end}};
+
+-- name: create_activity_runs_list
+CREATE INDEX activity_runs_list ON activity_runs (workspace, activity_id, started_at, run_id);
+
+-- name: create_task_instances
+CREATE TABLE task_instances (
+    workspace {{ws}} NOT NULL,
+    id {{key}} NOT NULL,
+    run_id {{key}} NOT NULL,
+    task_type {{key}} NOT NULL,
+    idx {{int}} NOT NULL,
+    params {{text}} NOT NULL,
+    created_at {{int}} NOT NULL,
+    PRIMARY KEY (workspace, id)
+) {{end}};
+
+-- name: create_task_instances_run
+CREATE INDEX task_instances_run ON task_instances (workspace, run_id, id);
+
+-- What older databases lack of older tables.
+-- name: add_run_context
+ALTER TABLE run ADD COLUMN context {{text}};

@@ -7,18 +7,18 @@ INSERT INTO run ({{run_columns}}, prev_status, sort_rank, workspace)
 SELECT n.run_id, n.workflow, n.status, n.input, NULL, NULL, n.queue, n.partition_key, n.priority, '',
     n.app_version, n.worker, n.epoch, n.epoch, n.max_attempts, n.created_at, n.created_at, n.started_at,
     NULL, n.ready_at, n.wake_at, 0, '', n.timeout_us, n.deadline_at, '', n.parent, n.detached, 0, n.seed, 0,
-    '', n.sort_rank, n.workspace
+    n.context, '', n.sort_rank, n.workspace
 FROM unnest(:workspace, :run_id, :workflow, :status, :input, :queue, :partition_key, :priority, :app_version, :worker,
     :epoch, :max_attempts, :created_at, :started_at, :ready_at, :wake_at, :timeout_us, :deadline_at, :parent,
-    :detached, :seed, :sort_rank)
+    :detached, :seed, :context, :sort_rank)
     AS n (workspace, run_id, workflow, status, input, queue, partition_key, priority, app_version, worker, epoch,
         max_attempts, created_at, started_at, ready_at, wake_at, timeout_us, deadline_at, parent, detached,
-        seed, sort_rank)
+        seed, context, sort_rank)
 ON CONFLICT DO NOTHING
 RETURNING run_id;
 
 -- name: all_run_lock
-SELECT run.run_id, run.status, run.epoch, run.worker, run.parent, run.queue, run.dedupe_id
+SELECT run.run_id, run.status, run.epoch, run.worker, run.parent, run.queue, run.dedupe_id, run.context
 FROM unnest(:workspace, :run_id) AS n (workspace, run_id)
 JOIN run ON run.workspace = n.workspace AND run.run_id = n.run_id
 ORDER BY run.run_id FOR UPDATE OF run;

@@ -89,6 +89,7 @@ fn start(run_id: &str, claim: bool) -> Start {
         parent: String::new(),
         detached: false,
         seed: 7,
+        context: None,
         claim: claim.then(|| ("me#1".to_owned(), at(1_000_000))),
         now: at(10),
     }

@@ -6,8 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use steadfast_core::CommandStatus;
 use steadfast_store::op::{
-    Cancelled, Debounced, Forked, Resumed, Signalled, SlotTaken, Started, Suspended, Written,
+    Advanced, Cancelled, CommandCancelled, Debounced, Depended, Forked, Resumed, Signalled,
+    SlotTaken, Started, Submitted, Suspended, TriggerPut, Written,
 };
 use steadfast_store::{Error, Reply};
 
@@ -121,6 +123,41 @@ pub const KINDS: &[&str] = &[
     "queues",
     "inspect",
     "workers",
+    "submit queued",
+    "submit claimed",
+    "submit waiting",
+    "submit ended",
+    "submit existing",
+    "submit conflict",
+    "submit no queue",
+    "submit no parent",
+    "submit run taken",
+    "stop command",
+    "stopping command",
+    "stop command too late",
+    "stop no command",
+    "settle some",
+    "settle none",
+    "depend done",
+    "depend cycle",
+    "depend too late",
+    "depend nobody",
+    "trigger put",
+    "trigger stale",
+    "advance done",
+    "advance stale",
+    "backfill",
+    "activity new",
+    "activity known",
+    "command some",
+    "command none",
+    "commands last",
+    "commands more",
+    "events",
+    "triggers",
+    "due triggers",
+    "slots",
+    "activities",
 ];
 
 fn kind(reply: &Result<Reply, Error>) -> &'static str {
@@ -170,6 +207,53 @@ fn kind(reply: &Result<Reply, Error>) -> &'static str {
         Reply::ListQueues(_) => "queues",
         Reply::InspectQueue(_) => "inspect",
         Reply::ListWorkers(_) => "workers",
+        reply => upper(reply),
+    }
+}
+
+/// Of commands and triggers.
+fn upper(reply: &Reply) -> &'static str {
+    let either = |yes, some, none| if yes { some } else { none };
+    match reply {
+        Reply::Submit(reply) => submitted(reply),
+        Reply::CancelCommand(CommandCancelled::Done(CommandStatus::Cancelled)) => "stop command",
+        Reply::CancelCommand(CommandCancelled::Done(_)) => "stopping command",
+        Reply::CancelCommand(CommandCancelled::AlreadyOver(_)) => "stop command too late",
+        Reply::CancelCommand(CommandCancelled::NotFound) => "stop no command",
+        Reply::SettleCommands(settled) => {
+            either(settled.0.is_empty(), "settle none", "settle some")
+        }
+        Reply::Depend(Depended::Done) => "depend done",
+        Reply::Depend(Depended::Cycle(_)) => "depend cycle",
+        Reply::Depend(Depended::TooLate(_)) => "depend too late",
+        Reply::Depend(Depended::NotFound(_)) => "depend nobody",
+        Reply::PutTrigger(put) => either(*put == TriggerPut::Done, "trigger put", "trigger stale"),
+        Reply::Advance(Advanced::Done(_)) => "advance done",
+        Reply::Advance(Advanced::Stale) => "advance stale",
+        Reply::Backfill(_) => "backfill",
+        Reply::LogActivity(logged) => either(logged.0 > 0, "activity new", "activity known"),
+        Reply::GetCommand(found) => either(found.0.is_some(), "command some", "command none"),
+        Reply::ListCommands(page) => either(page.next.is_some(), "commands more", "commands last"),
+        Reply::ListEvents(_) => "events",
+        Reply::ListTriggers(_) => "triggers",
+        Reply::DueTriggers(_) => "due triggers",
+        Reply::ListSlots(_) => "slots",
+        Reply::ListActivities(_) => "activities",
+        other => unreachable!("invariant: {other:?} is named above"),
+    }
+}
+
+fn submitted(reply: &Submitted) -> &'static str {
+    match reply {
+        Submitted::New(_, Some(_)) => "submit claimed",
+        Submitted::New(CommandStatus::Validated, _) => "submit waiting",
+        Submitted::New(CommandStatus::Cancelled | CommandStatus::Failed, _) => "submit ended",
+        Submitted::New(..) => "submit queued",
+        Submitted::Existing(..) => "submit existing",
+        Submitted::Conflict(..) => "submit conflict",
+        Submitted::NoQueue => "submit no queue",
+        Submitted::NoParent(_) => "submit no parent",
+        Submitted::RunTaken => "submit run taken",
     }
 }
 

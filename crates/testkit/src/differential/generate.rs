@@ -6,16 +6,18 @@
 //! Deliberately absent: requests that no caller may make, such as a claim by a worker without a
 //! name, a claimed start of a run that is not ready, or a purge of the future.
 
+pub(super) mod command;
 mod owner;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use steadfast_core::{Error, RunStatus, Timestamp};
 use steadfast_store::op::{
-    Cancel, Claimed, Debounce, Dequeue, Fork, FreeSlot, GetEnds, GetRun, GetValue, Heartbeat,
-    InspectQueue, Lease, ListQueues, ListRuns, ListSteps, ListWorkers, Load, Purge, PutQueue,
-    QueueRow, ReadStream, Release, Resume, RunFilter, Signal, Start, Started, TakeOver, TakeSlot,
-    Wake,
+    Advanced, Cancel, Claimed, Debounce, Dequeue, Fork, FreeSlot, GetEnds, GetRun, GetValue,
+    Heartbeat, InspectQueue, Lease, ListQueues, ListRuns, ListSteps, ListWorkers, Load, Purge,
+    PutQueue, QueueRow, ReadStream, Release, Resume, RunFilter, Signal, Start, Started, Submitted,
+    TakeOver, TakeSlot, TriggerPut, Wake,
 };
 use steadfast_store::{Op, Reply};
 
@@ -44,6 +46,10 @@ pub(super) struct Generator {
     good: Vec<Lease>,
     /// Queues that are made first.
     unmade: Vec<&'static str>,
+    /// The versions that triggers have by now.
+    versions: BTreeMap<String, i64>,
+    /// The trigger that was written last, and the version it had.
+    written: Option<(String, i64)>,
 }
 
 impl Generator {
@@ -56,6 +62,8 @@ impl Generator {
             now: 1_700_000_000 * SECOND,
             leases: Vec::new(),
             good: Vec::new(),
+            versions: BTreeMap::new(),
+            written: None,
         }
     }
 
@@ -77,6 +85,9 @@ impl Generator {
             60..80 => self.now += self.random.number(1, 3 * SECOND),
             80..99 => self.now += self.random.number(1, 10) * SECOND,
             _ => self.now += self.random.number(60, 400) * SECOND,
+        }
+        if self.random.chance(25) {
+            return self.upper();
         }
         match self.random.below(100) {
             0..15 => Op::Start(self.start()),
@@ -108,7 +119,12 @@ impl Generator {
     /// Remembers the leases that a reply gives.
     pub(super) fn learn(&mut self, reply: &Reply) {
         match reply {
-            Reply::Start(Started::New(Some(lease))) => self.leases.push(lease.clone()),
+            Reply::Start(Started::New(Some(lease)))
+            | Reply::Submit(Submitted::New(_, Some(lease))) => self.leases.push(lease.clone()),
+            Reply::PutTrigger(TriggerPut::Done) | Reply::Advance(Advanced::Done(_)) => {
+                let written = self.written.take();
+                self.versions.extend(written.map(|(trigger, version)| (trigger, version + 1)));
+            }
             Reply::Dequeue(Claimed { runs, .. }) | Reply::Wake(Claimed { runs, .. }) => {
                 self.leases.extend(runs.iter().map(|run| Lease {
                     workspace: self.workspace.clone(),
@@ -183,6 +199,7 @@ impl Generator {
             parent: r.text(&["", "", "", "a", "b"]),
             detached: r.chance(20),
             seed: if r.chance(90) { 7 } else { r.number(0, 1) },
+            context: None,
             claim: None,
             now: Timestamp::from_micros(self.now),
             run_id,

@@ -5,10 +5,12 @@
 use steadfast_core::Timestamp;
 use steadfast_store::Op;
 use steadfast_store::op::{
-    GetValue, InspectQueue, ListQueues, ListRuns, ListSteps, ListWorkers, Load, ReadStream,
+    CommandRef, GetCommand, GetValue, InspectQueue, ListActivities, ListCommands, ListEvents,
+    ListQueues, ListRuns, ListSlots, ListSteps, ListTriggers, ListWorkers, Load, ReadStream,
     RunFilter,
 };
 
+use super::generate::command::TRIGGERS;
 use super::generate::{CHILDREN, KEYS, PARTITIONS, QUEUES, RUNS, STREAMS};
 
 pub(super) fn questions(workspace: &str, now: Timestamp) -> Vec<Op> {
@@ -19,6 +21,25 @@ pub(super) fn questions(workspace: &str, now: Timestamp) -> Vec<Op> {
         Op::ListQueues(ListQueues { workspace: ws() }),
         Op::ListWorkers(ListWorkers { workspace: ws(), since: Timestamp::from_micros(0) }),
     ];
+    let limit = 1000;
+    asked.extend([
+        Op::ListCommands(ListCommands { workspace: ws(), limit, ..ListCommands::default() }),
+        Op::ListEvents(ListEvents { workspace: ws(), limit, ..ListEvents::default() }),
+        Op::ListTriggers(ListTriggers { workspace: ws(), trigger_id: None }),
+    ]);
+    for id in TRIGGERS {
+        let (from, until) = (Timestamp::from_micros(0), Timestamp::NEVER);
+        let trigger_id = (*id).to_owned();
+        let slots = ListSlots { workspace: ws(), trigger_id, from, until, latest: false, limit };
+        asked.push(Op::ListSlots(slots));
+    }
+    for activity_id in ["a", "b"].map(str::to_owned) {
+        asked.push(Op::ListActivities(ListActivities { workspace: ws(), activity_id, limit }));
+    }
+    for number in 0..48 {
+        let which = CommandRef::Id(format!("c{number:02}"));
+        asked.push(Op::GetCommand(GetCommand { workspace: ws(), which }));
+    }
     for run in RUNS {
         let run_id = || (*run).to_owned();
         let children = CHILDREN.iter().map(|id| (*id).to_owned()).collect();

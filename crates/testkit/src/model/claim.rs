@@ -118,7 +118,9 @@ impl Model {
             run.updated_at = by.now;
             run.deadline_at = run.deadline_at.or(run.timeout.map(|timeout| by.now.after(timeout)));
         });
-        self.runs.get(&at).expect("invariant: a claimed run exists").clone()
+        let run = self.runs.get(&at).expect("invariant: a claimed run exists").clone();
+        self.command_claimed(by.workspace, &run, by.worker, by.now);
+        run
     }
 
     pub(super) fn wake(&mut self, op: &Wake) -> Claimed {
@@ -162,7 +164,10 @@ impl Model {
         claimed.runs.append(&mut recovered);
         // Last, because a parent may be among the claimed: it learns of the end as of any arrival.
         for run in used_up {
-            self.stop(&op.workspace, &run, RunEvent::Exhaust, &exhausted(&run), op.now);
+            let (ws, reason) = (op.workspace.as_str(), exhausted(&run));
+            self.stop(ws, &run, RunEvent::Exhaust, &reason, op.now);
+            let (why, by) = ((None, Some(&reason)), "system:recovery");
+            self.command_follows(ws, &run, RunEvent::Exhaust, why, by, op.now);
             claimed.exhausted.push(run.run_id);
         }
         let later = self.runs_of(&op.workspace).map(|run| run.wake_at).filter(|at| *at > op.now);

@@ -52,6 +52,8 @@ impl Model {
         });
         self.free_dedupe(ws, &run);
         self.arrive(ws, &run.parent, op.now);
+        let how = (op.outcome.as_deref().ok(), op.outcome.as_ref().err());
+        self.command_follows(ws, &run, event, how, &op.lease.worker, op.now);
         Ok(Written::Done)
     }
 

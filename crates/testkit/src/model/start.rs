@@ -88,7 +88,7 @@ impl Model {
 }
 
 /// Whether a run may be claimed as it is started, past the queue.
-fn has_no_limits(queue: &QueueRow) -> bool {
+pub(super) fn has_no_limits(queue: &QueueRow) -> bool {
     queue.concurrency.is_none()
         && queue.worker_concurrency.is_none()
         && queue.rate.is_none()
@@ -118,7 +118,7 @@ fn met_again(op: &Start, run: &RunRow) -> Started {
     }
 }
 
-fn first_lease(op: &Start, worker: &str) -> Lease {
+pub(super) fn first_lease(op: &Start, worker: &str) -> Lease {
     Lease {
         workspace: op.workspace.clone(),
         run_id: op.run_id.clone(),
@@ -161,5 +161,6 @@ fn new_run(op: &Start, partition: &str) -> RunRow {
         generation: 0,
         seed: op.seed,
         inbox: 0,
+        context: op.context.clone(),
     }
 }

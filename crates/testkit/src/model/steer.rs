@@ -6,26 +6,34 @@
 use steadfast_core::driver::RecordState;
 use steadfast_core::{Error, RunEvent, RunStatus, Timestamp, limits};
 use steadfast_store::op::{
-    Cancel, Cancelled, Fork, Forked, Purge, Purged, Resume, Resumed, RunRow, Signal, Signalled,
+    Cancelled, Fork, Forked, Purge, Purged, Resume, Resumed, RunRow, Signal, Signalled,
 };
 
 use super::{Model, Sent, Step, all_of, key, numbered, own, signed};
 
 impl Model {
-    pub(super) fn cancel(&mut self, op: &Cancel) -> Cancelled {
-        let ws = op.workspace.as_str();
-        let Some(run) = self.run(ws, &op.run_id).cloned() else {
+    /// Stops a run and its attached children, and with it the command that it carries out.
+    pub(super) fn cancel_run(
+        &mut self,
+        ws: &str,
+        run_id: &str,
+        reason: &Error,
+        actor: &str,
+        now: Timestamp,
+    ) -> Cancelled {
+        let Some(run) = self.run(ws, run_id).cloned() else {
             return Cancelled::NotFound;
         };
         if run.status.is_terminal() {
             return Cancelled::AlreadyOver(run.status);
         }
-        self.stop(ws, &run, RunEvent::Cancel, &op.reason, op.now);
+        self.stop(ws, &run, RunEvent::Cancel, reason, now);
+        self.command_follows(ws, &run, RunEvent::Cancel, (None, Some(reason)), actor, now);
         let mut stopped = Vec::new();
         let mut parents = vec![run.run_id];
         while let Some(parent) = parents.pop() {
             for child in self.attached_to(ws, &parent) {
-                self.stop(ws, &child, RunEvent::Cancel, &op.reason, op.now);
+                self.stop(ws, &child, RunEvent::Cancel, reason, now);
                 stopped.push(child.run_id.clone());
                 parents.push(child.run_id);
             }
@@ -69,6 +77,10 @@ impl Model {
         let Ok(arrow) = run.status.on(RunEvent::Resume) else {
             return Resumed::NotStopped(run.status);
         };
+        if self.command_is_final(&op.workspace, run) {
+            return Resumed::NotStopped(run.status);
+        }
+        let before = run.clone();
         let partition = self.partition_now(&op.workspace, run);
         self.runs.edit(&at, |run| {
             run.status = arrow.to();
@@ -82,6 +94,8 @@ impl Model {
             run.dedupe_id.clear();
             run.updated_at = op.now;
         });
+        let (ws, by) = (op.workspace.as_str(), "system:resume");
+        self.command_follows(ws, &before, RunEvent::Resume, (None, None), by, op.now);
         Resumed::Done
     }
 
@@ -219,6 +233,7 @@ fn forked(op: &Fork, source: &RunRow, partition: String) -> RunRow {
         parent: String::new(),
         detached: false,
         inbox: 0,
+        context: None,
         ..source.clone()
     }
 }

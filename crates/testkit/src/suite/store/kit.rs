@@ -99,6 +99,7 @@ impl<'a> Kit<'a> {
             parent: String::new(),
             detached: false,
             seed: run_id.bytes().fold(7, |sum, byte| (sum * 31 + i64::from(byte)) % 1_000_003),
+            context: None,
             claim: None,
             now: at(0),
         }

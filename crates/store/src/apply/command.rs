@@ -1,0 +1,527 @@
+//! Commands: submitted with their run, moved by what happens to it, and with an event for every
+//! move.
+//!
+//! Invariants: a key belongs to one command for ever; a command and its run change in one commit;
+//! runs are locked before commands, so that nobody waits in a circle; every move takes an arrow of
+//! the lifecycle and writes its event.
+
+use steadfast_core::command::Context;
+use steadfast_core::{
+    CommandEvent, CommandStatus, Error as Failure, ErrorClass, RunEvent, RunStatus, Timestamp,
+};
+
+use super::dependency::{self, Standing};
+use super::event::{self, Happening};
+use super::{rows, start, steer};
+use crate::error::Error;
+use crate::gate::{Tx, first, params};
+use crate::op::{
+    CancelCommand, CommandCancelled, CommandRef, CommandRow, Lease, RunRow, SettleCommands,
+    Settled, Start, Started, Submit, Submitted,
+};
+
+/// Who else wanted a command is listed up to here; beyond it, only counted.
+pub(super) const DUPLICATES: i64 = 100;
+
+pub(super) async fn submit(tx: &mut impl Tx, op: &Submit) -> Result<Submitted, Error> {
+    let ws = op.start.workspace.as_str();
+    if let Some(found) = existing(tx, op).await? {
+        return met_again(tx, op, &found).await;
+    }
+    let Some(place) = start::place(tx, &op.start).await? else {
+        return Ok(Submitted::NoQueue);
+    };
+    let at = params! { workspace: ws, run_id: &op.start.run_id };
+    if first(tx, "run_get", at).await?.is_some() {
+        return Ok(Submitted::RunTaken);
+    }
+    let standing = match dependency::standing(tx, ws, &op.after).await? {
+        Ok(standing) => standing,
+        Err(missing) => return Ok(Submitted::NoParent(missing)),
+    };
+    let claimed = op.start.claim.is_some() && place.is_open();
+    let path = path(&standing, claimed)?;
+    if !insert(tx, op, &path, &standing).await? {
+        // Somebody was faster; the next look finds it.
+        return Err(Error::Transient("the command was submitted elsewhere meanwhile".to_owned()));
+    }
+    for parent in &op.after {
+        dependency::add(tx, ws, &op.command_id, parent).await?;
+    }
+    event::path(tx, op, &path).await?;
+    let status = path.last().copied().unwrap_or(CommandStatus::Created);
+    if standing != Standing::Met {
+        return Ok(Submitted::New(status, None));
+    }
+    match start::start(tx, &op.start).await? {
+        Started::New(lease) => Ok(Submitted::New(status, lease)),
+        _ => Err(Error::Transient("the run was started elsewhere meanwhile".to_owned())),
+    }
+}
+
+/// The statuses that a new command passes, in order.
+fn path(standing: &Standing, claimed: bool) -> Result<Vec<CommandStatus>, Error> {
+    let mut events = vec![CommandEvent::Validate];
+    match standing {
+        Standing::Met if claimed => events.extend([CommandEvent::Queue, CommandEvent::Run]),
+        Standing::Met => events.push(CommandEvent::Queue),
+        Standing::Waiting => {}
+        Standing::Lost { propagate: true, .. } => events.push(CommandEvent::Cancel),
+        Standing::Lost { propagate: false, .. } => events.push(CommandEvent::Fail),
+    }
+    let mut path = vec![CommandStatus::Created];
+    for event in events {
+        let from = path[path.len() - 1];
+        path.push(arrow(from, event)?);
+    }
+    Ok(path)
+}
+
+pub(super) fn arrow(from: CommandStatus, event: CommandEvent) -> Result<CommandStatus, Error> {
+    let taken = from.on(event).map_err(|refused| Error::Incompatible(refused.to_string()))?;
+    Ok(taken.to())
+}
+
+async fn insert(
+    tx: &mut impl Tx,
+    op: &Submit,
+    path: &[CommandStatus],
+    standing: &Standing,
+) -> Result<bool, Error> {
+    let [.., before, status] = path else {
+        return Err(Error::Incompatible("a command is born validated".to_owned()));
+    };
+    let waits = *status == CommandStatus::Validated;
+    let begins = matches!(status, CommandStatus::Validated | CommandStatus::Queued);
+    let due = op.expires_at.filter(|_| begins).unwrap_or(Timestamp::NEVER);
+    let launch = waits.then(|| Launch::of(&op.start).to_text());
+    let error = match standing {
+        Standing::Lost { parent, .. } => Some(rows::error_text(&dependency::lost(parent))),
+        Standing::Met | Standing::Waiting => None,
+    };
+    let new = params! {
+        workspace: &op.start.workspace, command_id: &op.command_id,
+        command_type: &op.command_type, requested_by: &op.requested_by, ingress: &op.ingress,
+        payload: &op.start.input, context: op.start.context.as_deref().unwrap_or("{}"), status: status.as_str(),
+        prev_status: before.as_str(), cancellation_mode: &op.cancellation_mode,
+        idempotency_key: op.idempotency_key.as_deref(), workflow_id: &op.start.run_id,
+        expires_at: op.expires_at, due_at: due, events: path.len(), nonce: op.start.seed,
+        launch: launch, error: error, completed_at: status.is_terminal().then_some(op.start.now),
+        now: op.start.now,
+    };
+    Ok(tx.execute("command_insert", new).await? == 1)
+}
+
+/// The command that has the key, the run or the id of this one.
+async fn existing(tx: &mut impl Tx, op: &Submit) -> Result<Option<CommandRow>, Error> {
+    let ws = op.start.workspace.as_str();
+    if let Some(key) = &op.idempotency_key {
+        let found = find(tx, ws, &CommandRef::Key(key.clone())).await?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    let found = find(tx, ws, &CommandRef::Run(op.start.run_id.clone())).await?;
+    if found.is_some() {
+        return Ok(found);
+    }
+    find(tx, ws, &CommandRef::Id(op.command_id.clone())).await
+}
+
+pub(super) async fn find(
+    tx: &mut impl Tx,
+    ws: &str,
+    which: &CommandRef,
+) -> Result<Option<CommandRow>, Error> {
+    let row = match which {
+        CommandRef::Id(id) => {
+            first(tx, "command_get", params! { workspace: ws, command_id: id }).await?
+        }
+        CommandRef::Key(key) => {
+            first(tx, "command_by_key", params! { workspace: ws, idempotency_key: key }).await?
+        }
+        CommandRef::Run(id) => {
+            first(tx, "command_by_run", params! { workspace: ws, workflow_id: id }).await?
+        }
+    };
+    row.map(rows::command).transpose()
+}
+
+/// The same again is counted; something else under the same name is a conflict.
+async fn met_again(tx: &mut impl Tx, op: &Submit, found: &CommandRow) -> Result<Submitted, Error> {
+    let (ws, id) = (op.start.workspace.as_str(), found.command_id.as_str());
+    let locked = lock(tx, ws, id).await?;
+    if found.command_id == op.command_id
+        && locked.as_ref().is_some_and(|c| c.nonce == op.start.seed)
+    {
+        // Our own earlier success, whose answer was lost.
+        return Ok(Submitted::New(found.status, first_lease(tx, op).await?));
+    }
+    if found.command_type != op.command_type {
+        return Ok(Submitted::Conflict(id.to_owned(), "command_type"));
+    }
+    if found.payload != op.start.input {
+        return Ok(Submitted::Conflict(id.to_owned(), "payload"));
+    }
+    let seen = params! {
+        workspace: ws, command_id: id, nonce: op.start.seed, requested_by: &op.requested_by,
+        ingress: &op.ingress, now: op.start.now,
+    };
+    if found.collapsed >= DUPLICATES || tx.execute("duplicate_insert", seen).await? == 1 {
+        tx.execute("command_collapse", seen).await?;
+    }
+    Ok(Submitted::Existing(id.to_owned(), found.status))
+}
+
+/// The lease of a run that this very submission claimed, if nothing has happened to it since.
+async fn first_lease(tx: &mut impl Tx, op: &Submit) -> Result<Option<Lease>, Error> {
+    let at = params! { workspace: &op.start.workspace, run_id: &op.start.run_id };
+    let run = first(tx, "run_get", at).await?.map(rows::run).transpose()?;
+    let mine = run.zip(op.start.claim.as_ref()).is_some_and(|(run, (worker, _))| {
+        run.status == RunStatus::Pending && run.worker == *worker && run.epoch == 1
+    });
+    let claim = op.start.claim.as_ref().filter(|_| mine);
+    Ok(claim.map(|(worker, _)| start::lease(&op.start, worker)))
+}
+
+/// What is needed to move a command.
+pub(super) struct Locked {
+    pub(super) status: CommandStatus,
+    pub(super) workflow_id: String,
+    pub(super) context: String,
+    pub(super) events: i64,
+    nonce: i64,
+    pub(super) launch: Option<String>,
+    expires_at: Option<Timestamp>,
+}
+
+pub(super) async fn lock(tx: &mut impl Tx, ws: &str, id: &str) -> Result<Option<Locked>, Error> {
+    let Some(mut r) = first(tx, "command_lock", params! { workspace: ws, command_id: id }).await?
+    else {
+        return Ok(None);
+    };
+    let (status, workflow_id, context) = (rows::command_status(&r.text()?)?, r.text()?, r.text()?);
+    let (events, nonce, launch) = (r.int()?, r.int()?, r.opt_text()?);
+    let (_, expires_at) = (r.text()?, r.opt_time()?);
+    Ok(Some(Locked { status, workflow_id, context, events, nonce, launch, expires_at }))
+}
+
+/// A move of a locked command.
+pub(super) struct Move<'a> {
+    pub(super) ws: &'a str,
+    pub(super) command_id: &'a str,
+    pub(super) event: CommandEvent,
+    pub(super) result: Option<&'a str>,
+    pub(super) error: Option<&'a Failure>,
+    pub(super) actor: &'a str,
+    /// For a cancel that waits for a worker: until when.
+    pub(super) until: Option<Timestamp>,
+    pub(super) now: Timestamp,
+}
+
+impl Move<'_> {
+    /// Takes the arrow, writes its event. False if there is no such arrow.
+    pub(super) async fn take(&self, tx: &mut impl Tx, held: &Locked) -> Result<bool, Error> {
+        let Ok(arrow) = held.status.on(self.event) else {
+            return Ok(false);
+        };
+        let to = arrow.to();
+        let due = match to {
+            CommandStatus::Queued => held.expires_at,
+            _ => self.until,
+        };
+        let set = params! {
+            workspace: self.ws, command_id: self.command_id, from: arrow.from().as_str(),
+            to: to.as_str(), result: self.result, error: self.error.map(rows::error_text),
+            completed_at: to.is_terminal().then_some(self.now),
+            due_at: due.unwrap_or(Timestamp::NEVER), now: self.now,
+        };
+        tx.execute("command_move", set).await?;
+        let happening = Happening {
+            ws: self.ws,
+            command_id: self.command_id,
+            number: held.events,
+            from: arrow.from(),
+            to,
+            error: self.error,
+            actor: self.actor,
+            context: &held.context,
+            now: self.now,
+        };
+        event::moved(tx, &happening).await?;
+        Ok(true)
+    }
+}
+
+/// A run was claimed: its command, if it waited for that, is running.
+pub(super) async fn claimed(
+    tx: &mut impl Tx,
+    ws: &str,
+    runs: &[RunRow],
+    worker: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    for run in runs {
+        let Some((id, held)) = of_run(tx, ws, &run.run_id, run.context.as_deref()).await? else {
+            continue;
+        };
+        if held.status == CommandStatus::Queued {
+            let moved = Move {
+                ws,
+                command_id: &id,
+                event: CommandEvent::Run,
+                result: None,
+                error: None,
+                actor: worker,
+                until: None,
+                now,
+            };
+            moved.take(tx, &held).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the run's command has ended for good, so that the run cannot go on.
+pub(super) async fn is_final(tx: &mut impl Tx, ws: &str, run: &RunRow) -> Result<bool, Error> {
+    let held = of_run(tx, ws, &run.run_id, run.context.as_deref()).await?;
+    Ok(held.is_some_and(|(_, held)| held.status.on(CommandEvent::Queue).is_err()))
+}
+
+/// The command that a run carries out, locked; none for its children and for plain runs.
+async fn of_run(
+    tx: &mut impl Tx,
+    ws: &str,
+    run_id: &str,
+    context: Option<&str>,
+) -> Result<Option<(String, Locked)>, Error> {
+    let Some(text) = context else { return Ok(None) };
+    let context = Context::parse(text).map_err(|e| Error::Incompatible(e.to_string()))?;
+    if context.command_id.is_empty() {
+        return Ok(None);
+    }
+    let held = lock(tx, ws, &context.command_id).await?;
+    let carries = held.filter(|held| held.workflow_id == run_id);
+    Ok(carries.map(|held| (context.command_id, held)))
+}
+
+/// How a run ended, for its command.
+pub(super) struct End<'a> {
+    pub(super) ws: &'a str,
+    pub(super) run_id: &'a str,
+    pub(super) context: Option<&'a str>,
+    pub(super) event: RunEvent,
+    pub(super) result: Option<&'a str>,
+    pub(super) error: Option<&'a Failure>,
+    pub(super) actor: &'a str,
+    /// Whose worker is still at it: the end of its lease.
+    pub(super) lease_until: Option<Timestamp>,
+    pub(super) now: Timestamp,
+}
+
+/// A run ended or was stopped: so does its command, and what waits for it is looked at.
+pub(super) async fn ended(tx: &mut impl Tx, end: &End<'_>) -> Result<(), Error> {
+    let Some((id, held)) = of_run(tx, end.ws, end.run_id, end.context).await? else {
+        return Ok(());
+    };
+    let event = match end.event {
+        RunEvent::Succeed => CommandEvent::Succeed,
+        RunEvent::Cancel if end.lease_until.is_some() => CommandEvent::Stop,
+        RunEvent::Cancel => CommandEvent::Cancel,
+        RunEvent::Resume => CommandEvent::Queue,
+        RunEvent::Fail | RunEvent::Exhaust | RunEvent::Claim => CommandEvent::Fail,
+    };
+    let moved = Move {
+        ws: end.ws,
+        command_id: &id,
+        event,
+        result: end.result,
+        error: end.error,
+        actor: end.actor,
+        until: end.lease_until,
+        now: end.now,
+    };
+    if moved.take(tx, &held).await? && arrow(held.status, event)?.is_terminal() {
+        dependency::release(tx, end.ws, &id, end.now).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn cancel(
+    tx: &mut impl Tx,
+    op: &CancelCommand,
+) -> Result<CommandCancelled, Error> {
+    let ws = op.workspace.as_str();
+    let at = CommandRef::Id(op.command_id.clone());
+    let Some(command) = find(tx, ws, &at).await? else {
+        return Ok(CommandCancelled::NotFound);
+    };
+    // The run first: whoever ends it locks in the same order.
+    steer::cancel_run(tx, ws, &command.workflow_id, &op.reason, &op.actor, op.now).await?;
+    let Some(held) = lock(tx, ws, &op.command_id).await? else {
+        return Ok(CommandCancelled::NotFound);
+    };
+    if matches!(held.status, CommandStatus::Cancelling) || stopped_now(&command, held.status) {
+        return Ok(CommandCancelled::Done(held.status));
+    }
+    if held.status.is_terminal() {
+        return Ok(CommandCancelled::AlreadyOver(held.status));
+    }
+    end_waiting(tx, ws, &op.command_id, &held, CommandEvent::Cancel, &op.reason, &op.actor, op.now)
+        .await?;
+    Ok(CommandCancelled::Done(CommandStatus::Cancelled))
+}
+
+/// Whether the cancel of the run has just cancelled the command.
+fn stopped_now(before: &CommandRow, status: CommandStatus) -> bool {
+    status == CommandStatus::Cancelled && before.status != CommandStatus::Cancelled
+}
+
+/// Ends a command that has no run, or whose run is over.
+#[allow(clippy::too_many_arguments, reason = "each is a fact about one move")]
+pub(super) async fn end_waiting(
+    tx: &mut impl Tx,
+    ws: &str,
+    command_id: &str,
+    held: &Locked,
+    event: CommandEvent,
+    reason: &Failure,
+    actor: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let error = Some(reason);
+    let moved = Move { ws, command_id, event, result: None, error, actor, until: None, now };
+    if moved.take(tx, held).await? {
+        dependency::release(tx, ws, command_id, now).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn settle(tx: &mut impl Tx, op: &SettleCommands) -> Result<Settled, Error> {
+    let ws = op.workspace.as_str();
+    let due = match &op.left {
+        Some(command_id) => vec![command_id.clone()],
+        None => {
+            let which = params! {
+                workspace: ws, now: op.now,
+                limit: op.limit.min(steadfast_core::limits::PURGE_BATCH),
+            };
+            let rows = tx.query("command_due", which).await?;
+            rows.into_iter().map(|mut row| row.text()).collect::<Result<_, _>>()?
+        }
+    };
+    let mut settled = Vec::new();
+    for command_id in due {
+        if settle_one(tx, op, &command_id).await? {
+            settled.push(command_id);
+        }
+    }
+    Ok(Settled(settled))
+}
+
+async fn settle_one(tx: &mut impl Tx, op: &SettleCommands, id: &str) -> Result<bool, Error> {
+    let ws = op.workspace.as_str();
+    let Some(command) = find(tx, ws, &CommandRef::Id(id.to_owned())).await? else {
+        return Ok(false);
+    };
+    let expired = Failure::new(
+        ErrorClass::Cancelled,
+        "SF-0510",
+        "the command expired before it began; nothing was done",
+    );
+    let is_due = op.left.is_none() && command.expires_at.is_some_and(|at| at <= op.now);
+    let (event, reason) = match command.status {
+        CommandStatus::Cancelling => {
+            (CommandEvent::Cancel, command.error.clone().unwrap_or(expired))
+        }
+        CommandStatus::WaitingForInput | CommandStatus::WaitingForApproval if is_due => {
+            (CommandEvent::Expire, expired)
+        }
+        CommandStatus::Validated | CommandStatus::Queued if is_due => {
+            let reason = expired;
+            steer::cancel_run(tx, ws, &command.workflow_id, &reason, "system:expiry", op.now)
+                .await?;
+            (CommandEvent::Cancel, reason)
+        }
+        _ => return Ok(false),
+    };
+    let Some(held) = lock(tx, ws, id).await? else {
+        return Ok(false);
+    };
+    if held.status == command.status {
+        let actor = if op.left.is_some() { "system:worker" } else { "system:expiry" };
+        end_waiting(tx, ws, id, &held, event, &reason, actor, op.now).await?;
+    }
+    Ok(true)
+}
+
+/// The run of a command that waits, as it will be started.
+#[derive(serde::Serialize, serde::Deserialize)]
+pub(super) struct Launch {
+    workflow: String,
+    queue: String,
+    partition: String,
+    priority: i64,
+    app_version: String,
+    max_attempts: i64,
+    timeout: Option<std::time::Duration>,
+    deadline_at: Option<Timestamp>,
+}
+
+impl Launch {
+    fn of(start: &Start) -> Self {
+        Self {
+            workflow: start.workflow.clone(),
+            queue: start.queue.clone(),
+            partition: start.partition.clone(),
+            priority: start.priority,
+            app_version: start.app_version.clone(),
+            max_attempts: start.max_attempts,
+            timeout: start.timeout,
+            deadline_at: start.deadline_at,
+        }
+    }
+
+    fn to_text(&self) -> String {
+        serde_json::to_string(self).expect("invariant: a launch is plain data")
+    }
+
+    /// The start of a command's run, now that it may begin.
+    pub(super) fn start(
+        text: &str,
+        ws: &str,
+        command: CommandRow,
+        nonce: i64,
+        now: Timestamp,
+    ) -> Result<Start, Error> {
+        let launch: Self = serde_json::from_str(text)
+            .map_err(|e| Error::Incompatible(format!("a stored launch is damaged: {e}")))?;
+        Ok(Start {
+            workspace: ws.to_owned(),
+            run_id: command.workflow_id,
+            workflow: launch.workflow,
+            input: command.payload,
+            queue: launch.queue,
+            partition: launch.partition,
+            priority: launch.priority,
+            dedupe_id: String::new(),
+            app_version: launch.app_version,
+            max_attempts: launch.max_attempts,
+            ready_at: now,
+            timeout: launch.timeout,
+            deadline_at: launch.deadline_at,
+            parent: String::new(),
+            detached: false,
+            seed: nonce,
+            context: Some(command.context),
+            claim: None,
+            now,
+        })
+    }
+}
+
+impl Locked {
+    pub(super) fn nonce(&self) -> i64 {
+        self.nonce
+    }
+}

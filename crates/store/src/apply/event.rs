@@ -1,0 +1,131 @@
+//! Events: written in the commit of what they tell of.
+//!
+//! Invariants: a command's events are numbered from 0 in their order, and their ids follow from
+//! that; nothing changes or removes one.
+
+use steadfast_core::command::Context;
+use steadfast_core::{CommandStatus, Error as Failure, Timestamp};
+
+use super::rows;
+use crate::error::Error;
+use crate::gate::{Tx, Value, params};
+use crate::op::{EventPage, EventRow, ListEvents, SlotRow, Submit};
+
+/// A move of a command, as its event tells it.
+pub(super) struct Happening<'a> {
+    pub(super) ws: &'a str,
+    pub(super) command_id: &'a str,
+    pub(super) number: i64,
+    pub(super) from: CommandStatus,
+    pub(super) to: CommandStatus,
+    pub(super) error: Option<&'a Failure>,
+    pub(super) actor: &'a str,
+    pub(super) context: &'a str,
+    pub(super) now: Timestamp,
+}
+
+fn event_id(command_id: &str, number: i64) -> String {
+    format!("evt_{command_id}_{number:06}")
+}
+
+pub(super) async fn moved(tx: &mut impl Tx, what: &Happening<'_>) -> Result<(), Error> {
+    let trace = Context::parse(what.context).map(|c| c.trace_id).unwrap_or_default();
+    let mut payload = serde_json::json!({ "from": what.from.as_str() });
+    if let Some(error) = what.error {
+        payload["error"] = serde_json::to_value(error).unwrap_or_default();
+    }
+    let new = params! {
+        workspace: what.ws, event_id: event_id(what.command_id, what.number),
+        command_id: what.command_id, purpose: "event",
+        event_type: format!("command.{}", what.to.as_str()), payload: payload.to_string(),
+        actor: what.actor, trace_id: trace, now: what.now,
+    };
+    tx.execute("event_insert", new).await?;
+    Ok(())
+}
+
+/// The events of a new command, one for each status it has passed.
+pub(super) async fn path(
+    tx: &mut impl Tx,
+    op: &Submit,
+    path: &[CommandStatus],
+) -> Result<(), Error> {
+    for (number, status) in (0..).zip(path) {
+        let payload = match status {
+            CommandStatus::Created => serde_json::json!({
+                "command_type": op.command_type,
+                "idempotency_key": op.idempotency_key,
+                "ingress": op.ingress,
+                "requested_by": op.requested_by,
+            })
+            .to_string(),
+            _ => "{}".to_owned(),
+        };
+        let new = params! {
+            workspace: &op.start.workspace, event_id: event_id(&op.command_id, number),
+            command_id: &op.command_id, purpose: "event",
+            event_type: format!("command.{}", status.as_str()), payload: payload,
+            actor: &op.requested_by, trace_id: &op.trace_id, now: op.start.now,
+        };
+        tx.execute("event_insert", new).await?;
+    }
+    Ok(())
+}
+
+/// Tells that a slot was missed: an alarm must not depend on somebody looking.
+pub(super) async fn missed(
+    tx: &mut impl Tx,
+    ws: &str,
+    trigger_id: &str,
+    slot: &SlotRow,
+) -> Result<(), Error> {
+    let payload = serde_json::json!({
+        "trigger_id": trigger_id,
+        "scheduled_for": slot.nominal_at.iso(),
+        "reason": slot.reason,
+    });
+    let new = params! {
+        workspace: ws, event_id: format!("evt_{trigger_id}@{:016x}", slot.nominal_at.as_micros()),
+        command_id: "", purpose: "event", event_type: "schedule.missed",
+        payload: payload.to_string(), actor: "system:scheduler", trace_id: "",
+        now: slot.decided_at,
+    };
+    tx.execute("event_insert", new).await?;
+    Ok(())
+}
+
+pub(super) async fn list(tx: &mut impl Tx, op: &ListEvents) -> Result<EventPage, Error> {
+    let mut texts = vec!["1 = 1"];
+    let mut given: Vec<(&'static str, Value<'_>)> = vec![
+        ("workspace", Value::from(&op.workspace)),
+        ("limit", Value::from(op.limit.clamp(1, steadfast_core::limits::PAGE_ROWS))),
+    ];
+    if let Some(id) = &op.command_id {
+        // By the ids, which begin with the command's.
+        texts.push("command_id = :command_id AND event_id >= :first AND event_id < :last");
+        given.push(("command_id", Value::from(id)));
+        given.push(("first", Value::from(format!("evt_{id}_"))));
+        given.push(("last", Value::from(format!("evt_{id}`"))));
+    }
+    if let Some(event_type) = &op.event_type {
+        texts.push("event_type = :event_type");
+        given.push(("event_type", Value::from(event_type)));
+    }
+    if let Some((at, id)) = &op.after {
+        texts.push("(created_at > :after_at OR (created_at = :after_at AND event_id > :after_id))");
+        given.push(("after_at", Value::from(*at)));
+        given.push(("after_id", Value::from(id)));
+    }
+    let mut events = Vec::new();
+    for row in tx.query_where("event_list", &texts.join(" AND "), &given).await? {
+        events.push(rows::event(row)?);
+    }
+    Ok(EventPage(events))
+}
+
+impl EventRow {
+    /// Where a page that ends with this one goes on.
+    pub fn cursor(&self) -> (Timestamp, String) {
+        (self.created_at, self.event_id.clone())
+    }
+}

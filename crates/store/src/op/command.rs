@@ -1,0 +1,276 @@
+//! Commands: submitted once per key, followed to their end, cancelled, made to wait for others.
+
+use steadfast_core::{CommandStatus, Error, Timestamp};
+
+use super::run::{Lease, Start};
+
+/// A command, whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CommandRow {
+    /// Its id, unique in the workspace.
+    pub command_id: String,
+    /// Its contract's name.
+    pub command_type: String,
+    /// Who asked.
+    pub requested_by: String,
+    /// By which door it came.
+    pub ingress: String,
+    /// The payload as canonical JSON.
+    pub payload: String,
+    /// What travels with it, as JSON.
+    pub context: String,
+    /// Where it stands.
+    pub status: CommandStatus,
+    /// What a cancel does.
+    pub cancellation_mode: String,
+    /// What makes it the same as another one.
+    pub idempotency_key: Option<String>,
+    /// The run that carries it out.
+    pub workflow_id: String,
+    /// The run's result as JSON, once it succeeded.
+    pub result: Option<String>,
+    /// Why it failed or was stopped.
+    pub error: Option<Error>,
+    /// How many further triggers wanted the same.
+    pub collapsed: i64,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// When it ended.
+    pub completed_at: Option<Timestamp>,
+    /// When it is given up if it has not begun.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// Another command to wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parent {
+    /// Which.
+    pub command_id: String,
+    /// The status it must reach; `None` for any end.
+    pub required: Option<CommandStatus>,
+    /// Whether a parent that can no longer get there cancels the command; otherwise it fails.
+    pub propagate: bool,
+}
+
+/// A trigger that wanted a command that was there already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Duplicate {
+    /// Who asked.
+    pub requested_by: String,
+    /// By which door.
+    pub ingress: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Submits a command, and starts its run in the same commit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Submit {
+    /// The new command's id.
+    pub command_id: String,
+    /// Its contract's name.
+    pub command_type: String,
+    /// Who asks.
+    pub requested_by: String,
+    /// By which door it comes.
+    pub ingress: String,
+    /// The trace, as the context has it.
+    pub trace_id: String,
+    /// What a cancel does.
+    pub cancellation_mode: String,
+    /// What makes it the same as another one.
+    pub idempotency_key: Option<String>,
+    /// When it is given up if it has not begun.
+    pub expires_at: Option<Timestamp>,
+    /// Commands to wait for.
+    pub after: Vec<Parent>,
+    /// Its run: id, workflow, payload, queue, context. Started when nothing is waited for.
+    pub start: Start,
+}
+
+/// What became of a submission.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Submitted {
+    /// A new command; with the lease of its run when that was claimed at once.
+    New(CommandStatus, Option<Lease>),
+    /// The same command was there: its id and where it stands. The repetition was counted.
+    Existing(String, CommandStatus),
+    /// The key or the run's id belongs to another command: its id, and which field differs.
+    Conflict(String, &'static str),
+    /// No such queue.
+    NoQueue,
+    /// There is no such command to wait for.
+    NoParent(String),
+    /// A run that belongs to no command has the run's id.
+    RunTaken,
+}
+
+/// How to name a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommandRef {
+    /// By its id.
+    Id(String),
+    /// By its key.
+    Key(String),
+    /// By its run.
+    Run(String),
+}
+
+/// Asks for one command.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GetCommand {
+    /// The workspace.
+    pub workspace: String,
+    /// Which.
+    pub which: CommandRef,
+}
+
+/// A command with what belongs to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CommandDetail {
+    /// The command.
+    pub command: CommandRow,
+    /// What it waits for, by id.
+    pub after: Vec<Parent>,
+    /// Who else wanted it, oldest first; the first hundred.
+    pub duplicates: Vec<Duplicate>,
+}
+
+/// The command, if there is one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoundCommand(pub Option<Box<CommandDetail>>);
+
+/// Asks for commands, newest first.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ListCommands {
+    /// The workspace.
+    pub workspace: String,
+    /// Only of this type.
+    pub command_type: Option<String>,
+    /// Only in one of these statuses; in any if there are none here.
+    pub status: Vec<CommandStatus>,
+    /// Where the last page ended: creation time and id.
+    pub after: Option<(Timestamp, String)>,
+    /// Most rows.
+    pub limit: usize,
+}
+
+/// A page of commands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CommandPage {
+    /// The commands.
+    pub commands: Vec<CommandRow>,
+    /// Where to go on, if there is more.
+    pub next: Option<(Timestamp, String)>,
+}
+
+/// Stops a command.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CancelCommand {
+    /// The workspace.
+    pub workspace: String,
+    /// Which.
+    pub command_id: String,
+    /// Why.
+    pub reason: Error,
+    /// Who asks.
+    pub actor: String,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What became of a cancel.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CommandCancelled {
+    /// It is cancelled, or will be when what is under way has ended.
+    Done(CommandStatus),
+    /// It had ended before.
+    AlreadyOver(CommandStatus),
+    /// There is none.
+    NotFound,
+}
+
+/// Ends commands whose time is up: expired ones, and cancelled ones whose worker has let go.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SettleCommands {
+    /// The workspace.
+    pub workspace: String,
+    /// The command of a run that has just left its worker; only this one, and at once.
+    pub left: Option<String>,
+    /// Most commands.
+    pub limit: usize,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// The commands that were ended, by id.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settled(pub Vec<String>);
+
+/// Makes a command that has not begun wait for another one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Depend {
+    /// The workspace.
+    pub workspace: String,
+    /// The command that is to wait.
+    pub command_id: String,
+    /// What for.
+    pub parent: Parent,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Depended {
+    /// It waits.
+    Done,
+    /// They would wait for each other, by this way.
+    Cycle(Vec<String>),
+    /// It has begun, or is over.
+    TooLate(CommandStatus),
+    /// There is no such command.
+    NotFound(String),
+}
+
+/// Something that happened, as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventRow {
+    /// Unique in the workspace, in order for each command.
+    pub event_id: String,
+    /// The command it concerns; empty for none.
+    pub command_id: String,
+    /// `event`, `audit` or `agent_step`.
+    pub purpose: String,
+    /// What happened, such as `command.created`.
+    pub event_type: String,
+    /// More about it, as JSON.
+    pub payload: String,
+    /// Who did it.
+    pub actor: String,
+    /// The trace.
+    pub trace_id: String,
+    /// When.
+    pub created_at: Timestamp,
+}
+
+/// Asks for events, oldest first.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ListEvents {
+    /// The workspace.
+    pub workspace: String,
+    /// Only of this command.
+    pub command_id: Option<String>,
+    /// Only of this type.
+    pub event_type: Option<String>,
+    /// Where the last page ended: time and id.
+    pub after: Option<(Timestamp, String)>,
+    /// Most rows.
+    pub limit: usize,
+}
+
+/// A page of events.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventPage(pub Vec<EventRow>);

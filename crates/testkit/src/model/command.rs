@@ -1,0 +1,612 @@
+//! Commands: one for each key, moved by what happens to their runs, each move with its event.
+//!
+//! Invariants: a command has the status its run gives it, by the arrows of the lifecycle alone;
+//! what waits for a command is looked at when the command ends.
+
+use steadfast_core::command::Context;
+use steadfast_core::{
+    CommandEvent, CommandStatus, Error, ErrorClass, RunEvent, RunStatus, Timestamp, limits,
+};
+use steadfast_store::op::{
+    Cancel, CancelCommand, CommandCancelled, CommandDetail, CommandPage, CommandRef, CommandRow,
+    Depend, Depended, Duplicate, EventPage, EventRow, FoundCommand, GetCommand, Lease,
+    ListCommands, ListEvents, Parent, RunRow, SettleCommands, Settled, SlotRow, Start, Started,
+    Submit, Submitted,
+};
+
+use super::{Model, key};
+
+/// A command, and what is kept beside it.
+#[derive(Debug, Clone)]
+pub(super) struct Command {
+    row: CommandRow,
+    due_at: Timestamp,
+    events: i64,
+    start: Start,
+}
+
+/// Where a command stands with what it waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Standing {
+    Met,
+    Waiting,
+    Lost { parent: String, propagate: bool },
+}
+
+fn standing<'a>(parents: impl Iterator<Item = (&'a Parent, CommandStatus)>) -> Standing {
+    let mut so_far = Standing::Met;
+    for (parent, status) in parents {
+        let met = parent.required.map_or(status.is_terminal(), |wanted| wanted == status);
+        so_far = match so_far {
+            lost @ Standing::Lost { .. } => return lost,
+            standing if met => standing,
+            _ if status.is_terminal() => {
+                Standing::Lost { parent: parent.command_id.clone(), propagate: parent.propagate }
+            }
+            _ => Standing::Waiting,
+        };
+    }
+    so_far
+}
+
+fn lost(parent: &str) -> Error {
+    let text = format!("command \"{parent}\", which this one waits for, did not end as required");
+    Error::new(ErrorClass::Cancelled, "SF-0507", text)
+}
+
+/// A move of a command: what happened, with what, by whom.
+struct Step<'a> {
+    event: CommandEvent,
+    result: Option<&'a str>,
+    error: Option<&'a Error>,
+    actor: &'a str,
+    until: Option<Timestamp>,
+    now: Timestamp,
+}
+
+impl<'a> Step<'a> {
+    fn new(event: CommandEvent, actor: &'a str, now: Timestamp) -> Self {
+        Self { event, result: None, error: None, actor, until: None, now }
+    }
+}
+
+impl Model {
+    pub(super) fn submit(&mut self, op: &Submit) -> Submitted {
+        let ws = op.start.workspace.as_str();
+        if let Some(found) = self.same_command(op) {
+            return self.submitted_again(op, &found);
+        }
+        let Some(queue) = self.queue_or_default(ws, &op.start.queue) else {
+            return Submitted::NoQueue;
+        };
+        if self.run(ws, &op.start.run_id).is_some() {
+            return Submitted::RunTaken;
+        }
+        let statuses: Vec<_> = op.after.iter().map(|p| self.status_of(ws, &p.command_id)).collect();
+        if let Some(at) = statuses.iter().position(Option::is_none) {
+            return Submitted::NoParent(op.after[at].command_id.clone());
+        }
+        let standing = standing(op.after.iter().zip(statuses.into_iter().flatten()));
+        let claimed = op.start.claim.is_some() && super::start::has_no_limits(&queue);
+        let path = match &standing {
+            Standing::Met if claimed => vec![CommandEvent::Queue, CommandEvent::Run],
+            Standing::Met => vec![CommandEvent::Queue],
+            Standing::Waiting => vec![],
+            Standing::Lost { propagate: true, .. } => vec![CommandEvent::Cancel],
+            Standing::Lost { propagate: false, .. } => vec![CommandEvent::Fail],
+        };
+        self.commands.put(
+            key(ws, &op.command_id),
+            Command {
+                row: new_row(op),
+                due_at: op.expires_at.unwrap_or(Timestamp::NEVER),
+                events: 0,
+                start: op.start.clone(),
+            },
+        );
+        for parent in &op.after {
+            let at = (ws.to_owned(), op.command_id.clone(), parent.command_id.clone());
+            if !self.dependencies.has(&at) {
+                self.dependencies.put(at, parent.clone());
+            }
+        }
+        self.born(op, &path, &standing);
+        let status = self.status_of(ws, &op.command_id).expect("invariant: just written");
+        if standing != Standing::Met {
+            return Submitted::New(status, None);
+        }
+        match self.start(&op.start) {
+            Started::New(lease) => Submitted::New(status, lease),
+            other => unreachable!("invariant: the run is new: {other:?}"),
+        }
+    }
+
+    /// The first events of a command, and where they lead.
+    fn born(&mut self, op: &Submit, path: &[CommandEvent], standing: &Standing) {
+        let ws = op.start.workspace.clone();
+        let at = key(&ws, &op.command_id);
+        let mut status = CommandStatus::Created;
+        let created = serde_json::json!({
+            "command_type": op.command_type,
+            "idempotency_key": op.idempotency_key,
+            "ingress": op.ingress,
+            "requested_by": op.requested_by,
+        });
+        let mut payload = created.to_string();
+        let moves = [None].into_iter().chain([Some(CommandEvent::Validate)]);
+        for event in moves.chain(path.iter().copied().map(Some)) {
+            if let Some(event) = event {
+                status = status.on(event).expect("invariant: a legal path").to();
+            }
+            let (actor, trace) = (op.requested_by.clone(), op.trace_id.clone());
+            self.tell(&ws, &op.command_id, status, payload, actor, trace, op.start.now);
+            payload = "{}".to_owned();
+        }
+        let error = match standing {
+            Standing::Lost { parent, .. } => Some(lost(parent)),
+            Standing::Met | Standing::Waiting => None,
+        };
+        self.commands.edit(&at, |command| {
+            command.row.status = status;
+            command.row.error = error;
+            if !matches!(status, CommandStatus::Validated | CommandStatus::Queued) {
+                command.due_at = Timestamp::NEVER;
+            }
+            command.row.completed_at = status.is_terminal().then_some(op.start.now);
+        });
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the columns of an event")]
+    fn tell(
+        &mut self,
+        ws: &str,
+        command_id: &str,
+        status: CommandStatus,
+        payload: String,
+        actor: String,
+        trace_id: String,
+        now: Timestamp,
+    ) {
+        let mut number = 0;
+        self.commands.edit(&key(ws, command_id), |command| {
+            number = command.events;
+            command.events += 1;
+        });
+        let event_id = format!("evt_{command_id}_{number:06}");
+        self.events.put(
+            key(ws, &event_id),
+            EventRow {
+                event_id: event_id.clone(),
+                command_id: command_id.to_owned(),
+                purpose: "event".to_owned(),
+                event_type: format!("command.{status}"),
+                payload,
+                actor,
+                trace_id,
+                created_at: now,
+            },
+        );
+    }
+
+    fn status_of(&self, ws: &str, command_id: &str) -> Option<CommandStatus> {
+        self.commands.get(&key(ws, command_id)).map(|command| command.row.status)
+    }
+
+    fn commands_of(&self, ws: &str) -> impl DoubleEndedIterator<Item = &Command> {
+        let all = self.commands.iter().filter(move |((of, _), _)| of == ws);
+        all.map(|(_, command)| command).collect::<Vec<_>>().into_iter()
+    }
+
+    fn same_command(&self, op: &Submit) -> Option<CommandRow> {
+        let ws = op.start.workspace.as_str();
+        let keyed = op.idempotency_key.clone().map(CommandRef::Key);
+        let ways = [
+            keyed,
+            Some(CommandRef::Run(op.start.run_id.clone())),
+            Some(CommandRef::Id(op.command_id.clone())),
+        ];
+        ways.into_iter().flatten().find_map(|way| self.find_command(ws, &way))
+    }
+
+    fn find_command(&self, ws: &str, which: &CommandRef) -> Option<CommandRow> {
+        let is = |row: &CommandRow| match which {
+            CommandRef::Id(id) => row.command_id == *id,
+            CommandRef::Key(key) => row.idempotency_key.as_ref() == Some(key),
+            CommandRef::Run(id) => row.workflow_id == *id,
+        };
+        self.commands_of(ws).map(|command| &command.row).find(|row| is(row)).cloned()
+    }
+
+    fn submitted_again(&mut self, op: &Submit, found: &CommandRow) -> Submitted {
+        let (ws, id) = (op.start.workspace.as_str(), found.command_id.clone());
+        let seed = self.commands.get(&key(ws, &id)).map(|command| command.start.seed);
+        if found.command_id == op.command_id && seed == Some(op.start.seed) {
+            return Submitted::New(found.status, self.lease_of_submission(op));
+        }
+        if found.command_type != op.command_type {
+            return Submitted::Conflict(id, "command_type");
+        }
+        if found.payload != op.start.input {
+            return Submitted::Conflict(id, "payload");
+        }
+        let at = (ws.to_owned(), id.clone(), op.start.seed);
+        let listed = found.collapsed >= 100;
+        if !listed && !self.duplicates.has(&at) {
+            self.duplicates.put(
+                at,
+                Duplicate {
+                    requested_by: op.requested_by.clone(),
+                    ingress: op.ingress.clone(),
+                    at: op.start.now,
+                },
+            );
+            self.commands.edit(&key(ws, &id), |command| command.row.collapsed += 1);
+        } else if listed {
+            self.commands.edit(&key(ws, &id), |command| command.row.collapsed += 1);
+        }
+        Submitted::Existing(id, found.status)
+    }
+
+    fn lease_of_submission(&self, op: &Submit) -> Option<Lease> {
+        let run = self.run(&op.start.workspace, &op.start.run_id)?;
+        let (worker, _) = op.start.claim.as_ref()?;
+        let mine = run.status == RunStatus::Pending && run.worker == *worker && run.epoch == 1;
+        mine.then(|| super::start::first_lease(&op.start, worker))
+    }
+
+    /// Takes an arrow; false if there is none.
+    fn step(&mut self, ws: &str, command_id: &str, step: &Step<'_>) -> bool {
+        let at = key(ws, command_id);
+        let Some(command) = self.commands.get(&at) else { return false };
+        let Ok(arrow) = command.row.status.on(step.event) else { return false };
+        let trace = Context::parse(&command.row.context).map(|c| c.trace_id).unwrap_or_default();
+        let mut payload = serde_json::json!({ "from": arrow.from().as_str() });
+        if let Some(error) = step.error {
+            payload["error"] = serde_json::to_value(error).unwrap();
+        }
+        self.commands.edit(&at, |command| {
+            let to = arrow.to();
+            command.row.status = to;
+            command.row.result = step.result.map(str::to_owned);
+            command.row.error = step.error.cloned();
+            command.row.updated_at = step.now;
+            command.row.completed_at = to.is_terminal().then_some(step.now);
+            let due = match to {
+                CommandStatus::Queued => command.row.expires_at,
+                _ => step.until,
+            };
+            command.due_at = due.unwrap_or(Timestamp::NEVER);
+        });
+        let (text, actor) = (payload.to_string(), step.actor.to_owned());
+        self.tell(ws, command_id, arrow.to(), text, actor, trace, step.now);
+        true
+    }
+
+    /// The command that a run carries out.
+    fn command_of(&self, ws: &str, run: &RunRow) -> Option<CommandRow> {
+        let context = Context::parse(run.context.as_deref()?).ok()?;
+        let command = self.commands.get(&key(ws, &context.command_id))?;
+        (command.row.workflow_id == run.run_id).then(|| command.row.clone())
+    }
+
+    pub(super) fn command_is_final(&self, ws: &str, run: &RunRow) -> bool {
+        self.command_of(ws, run).is_some_and(|row| row.status.on(CommandEvent::Queue).is_err())
+    }
+
+    pub(super) fn command_claimed(&mut self, ws: &str, run: &RunRow, worker: &str, now: Timestamp) {
+        if let Some(row) = self.command_of(ws, run).filter(|c| c.status == CommandStatus::Queued) {
+            self.step(ws, &row.command_id, &Step::new(CommandEvent::Run, worker, now));
+        }
+    }
+
+    /// Something ended a run, or put it back: its command follows. `run` is as it was before.
+    pub(super) fn command_follows(
+        &mut self,
+        ws: &str,
+        run: &RunRow,
+        event: RunEvent,
+        (result, error): (Option<&str>, Option<&Error>),
+        actor: &str,
+        now: Timestamp,
+    ) {
+        let Some(row) = self.command_of(ws, run) else { return };
+        let outside = !matches!(event, RunEvent::Succeed | RunEvent::Fail);
+        let until = (outside && !run.worker.is_empty()).then_some(run.wake_at);
+        let event = match event {
+            RunEvent::Succeed => CommandEvent::Succeed,
+            RunEvent::Cancel if until.is_some() => CommandEvent::Stop,
+            RunEvent::Cancel => CommandEvent::Cancel,
+            RunEvent::Resume => CommandEvent::Queue,
+            RunEvent::Fail | RunEvent::Exhaust | RunEvent::Claim => CommandEvent::Fail,
+        };
+        let step = Step { event, result, error, actor, until, now };
+        if self.step(ws, &row.command_id, &step) {
+            self.release_if_over(ws, &row.command_id, now);
+        }
+    }
+
+    fn release_if_over(&mut self, ws: &str, command_id: &str, now: Timestamp) {
+        if self.status_of(ws, command_id).is_some_and(CommandStatus::is_terminal) {
+            self.release_commands(ws, command_id, now);
+        }
+    }
+
+    fn release_commands(&mut self, ws: &str, command_id: &str, now: Timestamp) {
+        let mut ended = vec![command_id.to_owned()];
+        while let Some(id) = ended.pop() {
+            for child in self.dependents(ws, &id) {
+                if self.release_command(ws, &child, now) {
+                    ended.push(child);
+                }
+            }
+        }
+    }
+
+    fn dependents(&self, ws: &str, parent: &str) -> Vec<String> {
+        let waits = |id: &str| self.status_of(ws, id) == Some(CommandStatus::Validated);
+        let of = self.dependencies.iter().filter(|((w, _, p), _)| w == ws && p == parent);
+        of.map(|((_, child, _), _)| child.clone()).filter(|child| waits(child)).collect()
+    }
+
+    fn parents_of(&self, ws: &str, command_id: &str) -> Vec<(Parent, CommandStatus)> {
+        let of = self.dependencies.iter().filter(|((w, c, _), _)| w == ws && c == command_id);
+        of.filter_map(|(_, parent)| Some((parent.clone(), self.status_of(ws, &parent.command_id)?)))
+            .collect()
+    }
+
+    /// Begins or ends a command that waited; true if it ended.
+    fn release_command(&mut self, ws: &str, child: &str, now: Timestamp) -> bool {
+        let parents = self.parents_of(ws, child);
+        let actor = "system:dependency";
+        match standing(parents.iter().map(|(parent, status)| (parent, *status))) {
+            Standing::Waiting => false,
+            Standing::Lost { parent, propagate } => {
+                let event = if propagate { CommandEvent::Cancel } else { CommandEvent::Fail };
+                let reason = lost(&parent);
+                let step = Step { error: Some(&reason), ..Step::new(event, actor, now) };
+                self.step(ws, child, &step)
+            }
+            Standing::Met => {
+                let Some(command) = self.commands.get(&key(ws, child)).cloned() else {
+                    return false;
+                };
+                let context = Some(command.row.context);
+                let start = Start { ready_at: now, now, claim: None, context, ..command.start };
+                if matches!(self.start(&start), Started::New(_)) {
+                    self.step(ws, child, &Step::new(CommandEvent::Queue, actor, now));
+                    return false;
+                }
+                let reason = Error::new(
+                    ErrorClass::Conflict,
+                    "SF-0508",
+                    "the command's run cannot be started: its id or its queue is not free",
+                );
+                let fail = Step::new(CommandEvent::Fail, actor, now);
+                self.step(ws, child, &Step { error: Some(&reason), ..fail });
+                true
+            }
+        }
+    }
+
+    pub(super) fn cancel_command(&mut self, op: &CancelCommand) -> CommandCancelled {
+        let ws = op.workspace.as_str();
+        let Some(before) = self.find_command(ws, &CommandRef::Id(op.command_id.clone())) else {
+            return CommandCancelled::NotFound;
+        };
+        self.cancel_run(ws, &before.workflow_id, &op.reason, &op.actor, op.now);
+        let status = self.status_of(ws, &op.command_id).expect("invariant: it was there");
+        let stopped = status == CommandStatus::Cancelled && before.status != status;
+        if status == CommandStatus::Cancelling || stopped {
+            return CommandCancelled::Done(status);
+        }
+        if status.is_terminal() {
+            return CommandCancelled::AlreadyOver(status);
+        }
+        let cancel = Step::new(CommandEvent::Cancel, &op.actor, op.now);
+        self.step(ws, &op.command_id, &Step { error: Some(&op.reason), ..cancel });
+        self.release_if_over(ws, &op.command_id, op.now);
+        CommandCancelled::Done(CommandStatus::Cancelled)
+    }
+
+    pub(super) fn cancel(&mut self, op: &Cancel) -> steadfast_store::op::Cancelled {
+        self.cancel_run(&op.workspace, &op.run_id, &op.reason, "system:cancel", op.now)
+    }
+
+    pub(super) fn settle(&mut self, op: &SettleCommands) -> Settled {
+        let ws = op.workspace.as_str();
+        let due: Vec<String> = match &op.left {
+            Some(command_id) => vec![command_id.clone()],
+            None => {
+                let mut due: Vec<_> = self
+                    .commands_of(ws)
+                    .filter(|command| command.due_at <= op.now)
+                    .map(|command| (command.due_at, command.row.command_id.clone()))
+                    .collect();
+                due.sort();
+                due.truncate(op.limit.min(limits::PURGE_BATCH));
+                due.into_iter().map(|(_, id)| id).collect()
+            }
+        };
+        Settled(due.into_iter().filter(|id| self.settle_one(op, id)).collect())
+    }
+
+    fn settle_one(&mut self, op: &SettleCommands, id: &str) -> bool {
+        let ws = op.workspace.as_str();
+        let Some(row) = self.find_command(ws, &CommandRef::Id(id.to_owned())) else {
+            return false;
+        };
+        let text = "the command expired before it began; nothing was done";
+        let expired = Error::new(ErrorClass::Cancelled, "SF-0510", text);
+        let is_due = op.left.is_none() && row.expires_at.is_some_and(|at| at <= op.now);
+        let (event, reason) = match row.status {
+            CommandStatus::Cancelling => {
+                (CommandEvent::Cancel, row.error.clone().unwrap_or(expired))
+            }
+            CommandStatus::WaitingForInput | CommandStatus::WaitingForApproval if is_due => {
+                (CommandEvent::Expire, expired)
+            }
+            CommandStatus::Validated | CommandStatus::Queued if is_due => {
+                self.cancel_run(ws, &row.workflow_id, &expired, "system:expiry", op.now);
+                (CommandEvent::Cancel, expired)
+            }
+            _ => return false,
+        };
+        if self.status_of(ws, id) == Some(row.status) {
+            let actor = if op.left.is_some() { "system:worker" } else { "system:expiry" };
+            let step = Step { error: Some(&reason), ..Step::new(event, actor, op.now) };
+            self.step(ws, id, &step);
+            self.release_if_over(ws, id, op.now);
+        }
+        true
+    }
+
+    pub(super) fn depend(&mut self, op: &Depend) -> Depended {
+        let ws = op.workspace.as_str();
+        let Some(parent) = self.status_of(ws, &op.parent.command_id) else {
+            return Depended::NotFound(op.parent.command_id.clone());
+        };
+        let Some(status) = self.status_of(ws, &op.command_id) else {
+            return Depended::NotFound(op.command_id.clone());
+        };
+        if let Some(way) = self.way_up(ws, &op.parent.command_id, &op.command_id) {
+            return Depended::Cycle(way);
+        }
+        if status != CommandStatus::Validated {
+            return Depended::TooLate(status);
+        }
+        let at = (ws.to_owned(), op.command_id.clone(), op.parent.command_id.clone());
+        if !self.dependencies.has(&at) {
+            self.dependencies.put(at, op.parent.clone());
+        }
+        let after = standing([(&op.parent, parent)].into_iter());
+        if matches!(after, Standing::Lost { .. }) {
+            self.release_command(ws, &op.command_id, op.now);
+            self.release_commands(ws, &op.command_id, op.now);
+        }
+        Depended::Done
+    }
+
+    fn way_up(&self, ws: &str, from: &str, to: &str) -> Option<Vec<String>> {
+        let mut ways = std::collections::VecDeque::from([vec![from.to_owned()]]);
+        let mut seen = vec![from.to_owned()];
+        while let Some(way) = ways.pop_front() {
+            let at = way.last().cloned()?;
+            if at == to {
+                return Some(way);
+            }
+            for (parent, _) in self.parents_of(ws, &at) {
+                if !seen.contains(&parent.command_id) {
+                    seen.push(parent.command_id.clone());
+                    ways.push_back([&way[..], &[parent.command_id]].concat());
+                }
+            }
+        }
+        None
+    }
+
+    pub(super) fn get_command(&self, op: &GetCommand) -> FoundCommand {
+        let ws = op.workspace.as_str();
+        let Some(command) = self.find_command(ws, &op.which) else {
+            return FoundCommand(None);
+        };
+        let id = command.command_id.as_str();
+        let parents = self.parents_of(ws, id).into_iter().map(|(parent, _)| parent);
+        let mut duplicates: Vec<_> = self
+            .duplicates
+            .iter()
+            .filter(|((w, c, _), _)| w == ws && c == id)
+            .map(|((_, _, nonce), duplicate)| (duplicate.at, *nonce, duplicate.clone()))
+            .collect();
+        duplicates.sort_by_key(|(at, nonce, _)| (*at, *nonce));
+        duplicates.truncate(100);
+        let duplicates = duplicates.into_iter().map(|(_, _, duplicate)| duplicate).collect();
+        let after = parents.collect();
+        FoundCommand(Some(Box::new(CommandDetail { command, after, duplicates })))
+    }
+
+    pub(super) fn list_commands(&self, op: &ListCommands) -> CommandPage {
+        let mut found: Vec<_> = self
+            .commands_of(&op.workspace)
+            .map(|command| command.row.clone())
+            .filter(|row| op.command_type.as_ref().is_none_or(|t| row.command_type == *t))
+            .filter(|row| op.status.is_empty() || op.status.contains(&row.status))
+            .filter(|row| {
+                let here = (row.created_at, row.command_id.clone());
+                op.after.as_ref().is_none_or(|after| here < *after)
+            })
+            .collect();
+        found.sort_by_key(|row| std::cmp::Reverse((row.created_at, row.command_id.clone())));
+        let limit = op.limit.clamp(1, limits::PAGE_ROWS);
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let next = found.last().filter(|_| more).map(|c| (c.created_at, c.command_id.clone()));
+        CommandPage { commands: found, next }
+    }
+
+    pub(super) fn list_events(&self, op: &ListEvents) -> EventPage {
+        let mut found: Vec<_> = self
+            .events
+            .iter()
+            .filter(|((ws, _), _)| *ws == op.workspace)
+            .map(|(_, event)| event.clone())
+            .filter(|event| op.command_id.as_ref().is_none_or(|id| event.command_id == *id))
+            .filter(|event| op.event_type.as_ref().is_none_or(|t| event.event_type == *t))
+            .filter(|event| op.after.as_ref().is_none_or(|after| event.cursor() > *after))
+            .collect();
+        found.sort_by_key(EventRow::cursor);
+        found.truncate(op.limit.clamp(1, limits::PAGE_ROWS));
+        EventPage(found)
+    }
+
+    pub(super) fn tell_missed(&mut self, ws: &str, trigger_id: &str, slot: &SlotRow) {
+        let event_id = format!("evt_{trigger_id}@{:016x}", slot.nominal_at.as_micros());
+        if self.events.has(&key(ws, &event_id)) {
+            return;
+        }
+        let payload = serde_json::json!({
+            "trigger_id": trigger_id,
+            "scheduled_for": slot.nominal_at.iso(),
+            "reason": slot.reason,
+        });
+        self.events.put(
+            key(ws, &event_id),
+            EventRow {
+                event_id,
+                command_id: String::new(),
+                purpose: "event".to_owned(),
+                event_type: "schedule.missed".to_owned(),
+                payload: payload.to_string(),
+                actor: "system:scheduler".to_owned(),
+                trace_id: String::new(),
+                created_at: slot.decided_at,
+            },
+        );
+    }
+
+    pub(super) fn is_over(&self, ws: &str, command_id: &str) -> bool {
+        let command = self.commands.get(&key(ws, command_id));
+        command.is_none_or(|command| command.row.completed_at.is_some())
+    }
+}
+
+fn new_row(op: &Submit) -> CommandRow {
+    CommandRow {
+        command_id: op.command_id.clone(),
+        command_type: op.command_type.clone(),
+        requested_by: op.requested_by.clone(),
+        ingress: op.ingress.clone(),
+        payload: op.start.input.clone(),
+        context: op.start.context.clone().unwrap_or_else(|| "{}".to_owned()),
+        status: CommandStatus::Created,
+        cancellation_mode: op.cancellation_mode.clone(),
+        idempotency_key: op.idempotency_key.clone(),
+        workflow_id: op.start.run_id.clone(),
+        result: None,
+        error: None,
+        collapsed: 0,
+        created_at: op.start.now,
+        updated_at: op.start.now,
+        completed_at: None,
+        expires_at: op.expires_at,
+    }
+}

@@ -1,0 +1,216 @@
+//! Triggers and their slots: a slot is decided once, by whoever has read the trigger's last version.
+
+use steadfast_core::schedule::{Overlap, SlotEvent, SlotStatus};
+use steadfast_core::{Timestamp, limits};
+use steadfast_store::op::{
+    Activities, Advance, Advanced, Backfill, Backfilled, DueTriggers, ListActivities, ListSlots,
+    ListTriggers, LogActivity, Logged, NewSlot, Parent, PutTrigger, SlotRow, Slots, Submit,
+    Submitted, TriggerPut, TriggerRow, Triggers,
+};
+
+use super::{Model, key};
+
+impl Model {
+    pub(super) fn put_trigger(&mut self, op: &PutTrigger) -> TriggerPut {
+        let at = key(&op.workspace, &op.trigger.trigger_id);
+        let mut wanted = op.trigger.clone();
+        wanted.version += 1;
+        match self.triggers.get(&at) {
+            None if op.trigger.version == 0 => {}
+            None => return TriggerPut::Stale,
+            Some(now) => {
+                wanted.created_at = now.created_at;
+                if *now == wanted {
+                    return TriggerPut::Done;
+                }
+                if op.trigger.version == 0 || now.version != op.trigger.version {
+                    return TriggerPut::Stale;
+                }
+            }
+        }
+        self.triggers.put(at, wanted);
+        TriggerPut::Done
+    }
+
+    pub(super) fn advance(&mut self, op: &Advance) -> Advanced {
+        let at = key(&op.workspace, &op.trigger_id);
+        if self.triggers.get(&at).is_none_or(|trigger| trigger.version != op.version) {
+            return Advanced::Stale;
+        }
+        self.triggers.edit(&at, |trigger| {
+            trigger.cursor_at = op.cursor_at;
+            trigger.gap.clone_from(&op.gap);
+            trigger.due_at = op.due_at;
+            trigger.version += 1;
+            trigger.updated_at = op.now;
+        });
+        let mut done = Vec::new();
+        for new in &op.slots {
+            let slot = self.decide(op, new);
+            self.write_slot(&op.workspace, &op.trigger_id, &slot);
+            if slot.status == SlotStatus::Missed {
+                self.tell_missed(&op.workspace, &op.trigger_id, &slot);
+            }
+            done.push(slot);
+        }
+        Advanced::Done(done)
+    }
+
+    fn decide(&mut self, op: &Advance, new: &NewSlot) -> SlotRow {
+        let mut slot = new.slot.clone();
+        let Some(fire) = &new.fire else { return slot };
+        let before = (op.overlap != Overlap::Allow)
+            .then(|| self.still_active(op, slot.nominal_at))
+            .flatten();
+        let submitted = match before {
+            Some(active) if op.overlap == Overlap::Skip => {
+                slot.status = SlotStatus::Skipped;
+                slot.reason = format!("the command of an earlier slot is not over: {active}");
+                return slot;
+            }
+            Some(command_id) => {
+                let earlier = Parent { command_id, required: None, propagate: false };
+                self.submit(&Submit { after: vec![earlier], ..(**fire).clone() })
+            }
+            None => self.submit(fire),
+        };
+        note(&mut slot, fire, &submitted);
+        slot
+    }
+
+    fn still_active(&self, op: &Advance, nominal: Timestamp) -> Option<String> {
+        let of = |((ws, id, at), slot): &(&(String, String, i64), &SlotRow)| {
+            *ws == op.workspace
+                && *id == op.trigger_id
+                && *at < nominal.as_micros()
+                && slot.status == SlotStatus::Fired
+        };
+        let (_, last) = self.trigger_slots.iter().filter(of).next_back()?;
+        (!self.is_over(&op.workspace, &last.command_id)).then(|| last.command_id.clone())
+    }
+
+    fn write_slot(&mut self, ws: &str, trigger_id: &str, slot: &SlotRow) {
+        let at = (ws.to_owned(), trigger_id.to_owned(), slot.nominal_at.as_micros());
+        if !self.trigger_slots.has(&at) {
+            self.trigger_slots.put(at, slot.clone());
+        }
+    }
+
+    pub(super) fn backfill(&mut self, op: &Backfill) -> Backfilled {
+        let ws = op.fire.start.workspace.clone();
+        let at = (ws.clone(), op.trigger_id.clone(), op.slot.nominal_at.as_micros());
+        let before = self.trigger_slots.get(&at).map(|slot| slot.status);
+        let submitted = self.submit(&op.fire);
+        let mut slot = op.slot.clone();
+        note(&mut slot, &op.fire, &submitted);
+        let event = match &submitted {
+            Submitted::New(..) => SlotEvent::Backfill,
+            Submitted::Existing(..) => SlotEvent::Collapse,
+            _ => return Backfilled { submitted, status: before },
+        };
+        let Some(before) = before else {
+            self.write_slot(&ws, &op.trigger_id, &slot);
+            return Backfilled { submitted, status: Some(slot.status) };
+        };
+        let Ok(arrow) = before.on(event) else {
+            return Backfilled { submitted, status: Some(before) };
+        };
+        self.trigger_slots.edit(&at, |row| {
+            row.status = arrow.to();
+            row.reason = slot.reason;
+            row.command_id = slot.command_id;
+            row.decided_at = slot.decided_at;
+        });
+        Backfilled { submitted, status: Some(arrow.to()) }
+    }
+
+    pub(super) fn list_triggers(&self, op: &ListTriggers) -> Triggers {
+        let mine = self.triggers.iter().filter(|((ws, _), _)| *ws == op.workspace);
+        let wanted = |t: &&TriggerRow| op.trigger_id.as_ref().is_none_or(|id| t.trigger_id == *id);
+        Triggers(mine.map(|(_, trigger)| trigger).filter(wanted).cloned().collect())
+    }
+
+    pub(super) fn due_triggers(&self, op: &DueTriggers) -> Triggers {
+        let mine = self.triggers.iter().filter(|((ws, _), _)| *ws == op.workspace);
+        let mut due: Vec<_> =
+            mine.map(|(_, trigger)| trigger).filter(|t| t.due_at <= op.now).cloned().collect();
+        due.sort_by_key(|t| (t.due_at, t.trigger_id.clone()));
+        due.truncate(op.limit.min(limits::PAGE_ROWS));
+        Triggers(due)
+    }
+
+    pub(super) fn list_slots(&self, op: &ListSlots) -> Slots {
+        let of = |at: Timestamp| (op.workspace.clone(), op.trigger_id.clone(), at.as_micros());
+        if op.from > op.until {
+            return Slots(Vec::new());
+        }
+        let found: Vec<_> =
+            self.trigger_slots.range(of(op.from)..=of(op.until)).map(|(_, s)| s.clone()).collect();
+        let limit = op.limit.clamp(1, limits::PAGE_ROWS);
+        let skip = if op.latest { found.len().saturating_sub(limit) } else { 0 };
+        Slots(found.into_iter().skip(skip).take(limit).collect())
+    }
+
+    pub(super) fn log_activity(&mut self, op: &LogActivity) -> Logged {
+        let mut new = 0;
+        let at = key(&op.workspace, &op.run.run_id);
+        let taken = self
+            .activities
+            .iter()
+            .any(|((ws, _), run)| *ws == op.workspace && run.workflow_id == op.run.workflow_id);
+        if !taken && !self.activities.has(&at) {
+            self.activities.put(at, op.run.clone());
+            new += 1;
+        }
+        for task in &op.tasks {
+            let at = key(&op.workspace, &task.id);
+            if !self.tasks.has(&at) {
+                self.tasks.put(at, task.clone());
+                new += 1;
+            }
+        }
+        Logged(new)
+    }
+
+    pub(super) fn list_activities(&self, op: &ListActivities) -> Activities {
+        let mine = self.activities.iter().filter(|((ws, _), _)| *ws == op.workspace);
+        let mut runs: Vec<_> =
+            mine.map(|(_, run)| run).filter(|run| run.activity_id == op.activity_id).collect();
+        runs.sort_by_key(|run| (run.started_at, run.run_id.clone()));
+        runs.truncate(op.limit.clamp(1, limits::PAGE_ROWS));
+        let tasks_of = |run_id: &str| {
+            let mine = self.tasks.iter().filter(|((ws, _), _)| *ws == op.workspace);
+            mine.map(|(_, task)| task).filter(|task| task.run_id == run_id).cloned().collect()
+        };
+        Activities(runs.into_iter().map(|run| (run.clone(), tasks_of(&run.run_id))).collect())
+    }
+}
+
+/// What a submission makes of its slot.
+fn note(slot: &mut SlotRow, fire: &Submit, submitted: &Submitted) {
+    let (status, reason) = match submitted {
+        Submitted::New(..) => {
+            slot.command_id.clone_from(&fire.command_id);
+            return;
+        }
+        Submitted::Existing(command_id, _) => {
+            slot.command_id.clone_from(command_id);
+            (SlotStatus::Collapsed, "the command was there already".to_owned())
+        }
+        Submitted::Conflict(command_id, field) => (
+            SlotStatus::Missed,
+            format!("command {command_id} has the same key and another {field} [SF-0501]"),
+        ),
+        Submitted::NoQueue => {
+            (SlotStatus::Missed, format!("there is no queue \"{}\" [SF-0112]", fire.start.queue))
+        }
+        Submitted::NoParent(parent) => {
+            (SlotStatus::Missed, format!("there is no command \"{parent}\" [SF-0506]"))
+        }
+        Submitted::RunTaken => (
+            SlotStatus::Missed,
+            format!("run \"{}\" belongs to no command [SF-0508]", fire.start.run_id),
+        ),
+    };
+    (slot.status, slot.reason) = (status, reason);
+}
