@@ -12,6 +12,7 @@ mod lifecycle;
 pub mod command;
 pub mod driver;
 pub mod env;
+pub mod envelope;
 pub mod error;
 pub mod json;
 pub mod key;
@@ -25,6 +26,7 @@ pub mod trigger;
 pub mod workflow;
 
 pub use command::{CommandEvent, CommandStatus};
+pub use envelope::Envelope;
 pub use error::{Error, ErrorClass, Result};
 pub use lifecycle::{IllegalTransition, Transition};
 pub use retry::Retry;

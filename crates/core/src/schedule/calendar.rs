@@ -1,13 +1,15 @@
 //! A schedule's nominal times: cron in a time zone, correct where the clocks change.
 //!
-//! Invariants: a time that the clocks skip fires when they have jumped; a fixed time that they show
-//! twice fires once; a pattern that never fires is refused. Zones are compiled in, so that two
-//! machines never disagree.
+//! Invariants: a fixed time that the clocks skip fires when they have jumped, one that they show
+//! twice fires once; an interval fires whenever the clocks show it; a pattern that never fires is
+//! refused. Zones are compiled in, so that two machines never disagree.
 
 use std::time::Duration;
 
+use croner::JobType;
 use croner::parser::{CronParser, Seconds, Year};
-use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use sha2::{Digest, Sha256};
 
 use super::{Misfire, Schedule, wrong};
@@ -21,6 +23,8 @@ pub struct Calendar {
     schedule: Schedule,
     cron: croner::Cron,
     zone: TimeZone,
+    /// Whether it names its times of day, and gives no interval of them.
+    fixed: bool,
 }
 
 impl Calendar {
@@ -33,7 +37,7 @@ impl Calendar {
         if text.len() > limits::KEY_BYTES {
             return Err(bad("is too long"));
         }
-        let cron = parser.parse(text).map_err(|e| bad(&e.to_string()))?;
+        let cron = parser.parse(&with_one_sunday(text)).map_err(|e| bad(&e.to_string()))?;
         let zones = TimeZoneDatabase::bundled();
         let zone = zones.get(&schedule.timezone).map_err(|_| {
             Error::invalid(
@@ -70,7 +74,8 @@ impl Calendar {
         if schedule.start_at.zip(schedule.end_at).is_some_and(|(start, end)| start > end) {
             return Err(wrong("end_at", "is before start_at"));
         }
-        let calendar = Self { schedule: schedule.clone(), cron, zone };
+        let fixed = cron.determine_job_type() == JobType::FixedTime || names_its_times(text);
+        let calendar = Self { schedule: schedule.clone(), cron, zone, fixed };
         if calendar.tick(Timestamp::from_micros(0)).is_none() {
             return Err(bad("never fires"));
         }
@@ -102,8 +107,38 @@ impl Calendar {
     fn tick(&self, after: Timestamp) -> Option<Timestamp> {
         let moment = jiff::Timestamp::from_microsecond(after.as_micros()).ok()?;
         let local = moment.to_zoned(self.zone.clone());
-        let next = self.cron.find_next_occurrence(&local, false).ok()?;
-        Some(Timestamp::from_micros(next.timestamp().as_microsecond()))
+        let next = if self.fixed {
+            self.fixed_tick(&local)?
+        } else {
+            self.cron.find_next_occurrence(&local, false).ok()?.timestamp()
+        };
+        Some(Timestamp::from_micros(next.as_microsecond()))
+    }
+
+    /// The next of the fixed times. The pattern is asked for what stands on the wall, as if there
+    /// were no zone, and the zone says when that is. With the zone in hand, the library takes a
+    /// list of times for an interval, fires twice where midnight is skipped, and drops a time that
+    /// is skipped at the end of its day.
+    fn fixed_tick(&self, after: &jiff::Zoned) -> Option<jiff::Timestamp> {
+        let mut wall = after.datetime().to_zoned(TimeZone::UTC).ok()?;
+        loop {
+            wall = self.cron.find_next_occurrence(&wall, false).ok()?;
+            let moment = self.moment(wall.datetime())?;
+            // Times that are shown a second time have had their moment.
+            if moment > after.timestamp() {
+                return Some(moment);
+            }
+        }
+    }
+
+    /// When the wall shows a time: the first time of two, or the end of the jump that skips it.
+    fn moment(&self, wall: DateTime) -> Option<jiff::Timestamp> {
+        let shown = self.zone.to_ambiguous_timestamp(wall);
+        if let AmbiguousOffset::Gap { after, .. } = shown.offset() {
+            let before_the_jump = after.to_timestamp(wall).ok()?;
+            return self.zone.following(before_the_jump).next().map(|jump| jump.timestamp());
+        }
+        shown.earlier().ok()
     }
 
     /// The nominal times after `from`, up to `until`.
@@ -124,5 +159,20 @@ impl Calendar {
         hash.update(nominal.as_micros().to_be_bytes());
         let head = hash.finalize().iter().take(8).fold(0u64, |n, b| (n << 8) | u64::from(*b));
         nominal.after(Duration::from_micros(head % most))
+    }
+}
+
+/// Whether seconds, minutes and hours are numbers, and lists of them.
+fn names_its_times(expression: &str) -> bool {
+    let fields: Vec<&str> = expression.split_whitespace().collect();
+    let numbers = |field: &&str| field.chars().all(|c| c.is_ascii_digit() || c == ',');
+    fields.len() >= 5 && fields[..fields.len() - 3].iter().all(numbers)
+}
+
+/// The expression with Sunday always spelt 0: the library loses the last Sunday of a month, 7L.
+fn with_one_sunday(expression: &str) -> String {
+    match expression.trim_end().rsplit_once(char::is_whitespace) {
+        Some((rest, weekdays)) => format!("{rest} {}", weekdays.to_uppercase().replace("7L", "0L")),
+        None => expression.to_owned(),
     }
 }

@@ -159,7 +159,8 @@ impl Calendar {
                 if self.after(cursor).is_none_or(|oldest| oldest >= in_time) {
                     return gap(first, first);
                 }
-                gap(first, self.last_due(id, begin, now).unwrap_or(first))
+                // From the cursor: a slot that is not due yet holds up those behind it.
+                gap(first, self.last_due(id, cursor, now).unwrap_or(first))
             }
         }
     }
