@@ -118,17 +118,9 @@ impl Worker {
         if spec.app_version.is_empty() {
             spec.app_version.clone_from(&core.config.app_version);
         }
-        let mine = core.registry.get(&spec.workflow).is_some()
-            && spec.app_version == core.config.app_version
-            && spec.queue == op::DEFAULT_QUEUE
-            && spec.delay.is_zero()
-            && !core.stopping.load(Ordering::Acquire)
-            && core.room() > 0;
         let client = self.client();
         let mut start = client.start_op(spec)?;
-        if mine {
-            start.claim = Some((core.id.clone(), core.lease_until()));
-        }
+        start.claim = core.claim_of(&start);
         let run_id = start.run_id.clone();
         let reply = core.hub.store.ask(start.clone()).await?;
         let started = client.started(&start, reply)?;
@@ -137,6 +129,20 @@ impl Worker {
             core.launch(claimed_row(start, &lease), false);
         }
         Ok((run_id, new))
+    }
+
+    /// Submits a command; if this worker can execute it now, all of it is one commit. Gives its id
+    /// and whether it is new.
+    pub async fn submit_command(&self, mut submit: op::Submit) -> Result<(String, bool)> {
+        let core = &self.core;
+        submit.start.claim = core.claim_of(&submit.start);
+        let client = self.client();
+        let reply = core.hub.store.ask(submit.clone()).await?;
+        let (command_id, new, lease) = client.submitted(&submit, reply)?;
+        if let Some(lease) = lease {
+            core.launch(claimed_row(submit.start, &lease), false);
+        }
+        Ok((command_id, new))
     }
 
     /// Stops claiming, lets steps under way end (for as long as the configuration says), gives the
@@ -183,6 +189,17 @@ impl Core {
 
     fn lease_until(&self) -> Timestamp {
         self.hub.now().after(self.config.lease)
+    }
+
+    /// The claim of a run that this worker can execute as soon as it is started.
+    fn claim_of(&self, start: &op::Start) -> Option<(String, Timestamp)> {
+        let mine = self.registry.get(&start.workflow).is_some()
+            && start.app_version == self.config.app_version
+            && start.queue == op::DEFAULT_QUEUE
+            && start.ready_at <= start.now
+            && !self.is_stopping()
+            && self.room() > 0;
+        mine.then(|| (self.id.clone(), self.lease_until()))
     }
 
     fn room(&self) -> usize {

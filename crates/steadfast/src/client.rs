@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use steadfast_core::command::Ingress;
 use steadfast_core::driver::Record;
 use steadfast_core::env::Env;
+use steadfast_core::envelope::Envelope;
 use steadfast_core::workflow::Workflow;
 use steadfast_core::{Error, Result, Timestamp, json, limits};
 use steadfast_runtime_native::{self as runtime, Explanation, StartSpec, Worker};
@@ -14,7 +16,10 @@ use steadfast_store::OpenStore;
 use steadfast_store::Tally;
 use steadfast_store::op::{RunFilter, RunRow};
 
+use crate::command::{Contracts, no_contracts};
 use crate::env::TokioEnv;
+use crate::flow::router::{Routed, Router};
+use crate::flow::scheduler::Scheduler;
 use crate::fork::ForkCall;
 use crate::queue::Queue;
 use crate::run::Run;
@@ -26,6 +31,9 @@ pub struct Client {
     pub(crate) inner: runtime::Client,
     pub(crate) worker: Option<Worker>,
     pub(crate) version: String,
+    pub(crate) contracts: Arc<Contracts>,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) router: Router,
 }
 
 /// A run as it is stored: status, input, output, who executes it, when, and why.
@@ -55,11 +63,27 @@ impl Client {
     /// A client over a store that is open already.
     pub fn over(env: Arc<dyn Env>, store: OpenStore, workspace: &str) -> Result<Self> {
         let inner = runtime::Client::new(env, store, workspace)?;
-        Ok(Self { inner, worker: None, version: String::new() })
+        Ok(Self::new(inner, None, String::new(), no_contracts()))
     }
 
-    pub(crate) fn of_worker(worker: Worker, version: String) -> Self {
-        Self { inner: worker.client(), worker: Some(worker), version }
+    fn new(
+        inner: runtime::Client,
+        worker: Option<Worker>,
+        version: String,
+        contracts: Arc<Contracts>,
+    ) -> Self {
+        let (scheduler, router) = (Scheduler::new(inner.clone()), Router::default());
+        Self { inner, worker, version, contracts, scheduler, router }
+    }
+
+    pub(crate) fn of_worker(worker: Worker, version: String, contracts: Arc<Contracts>) -> Self {
+        Self::new(worker.client(), Some(worker), version, contracts)
+    }
+
+    /// Makes the commands of an event: one for each trigger that matches. When this returns, they
+    /// are durable, and the event may be forgotten by whoever brought it.
+    pub async fn deliver(&self, event: &Envelope, ingress: Ingress) -> Result<Routed> {
+        self.router.route(self, event, ingress).await
     }
 
     /// Starts a workflow. Without an id it gets a fresh one; with the id of an equal earlier start,

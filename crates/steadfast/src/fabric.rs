@@ -2,23 +2,31 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use steadfast_core::env::Env;
+use steadfast_core::runtime::ExecutionRuntime as _;
+use steadfast_core::trigger::Trigger;
 use steadfast_core::workflow::Workflow;
 use steadfast_core::{Result, limits};
 use steadfast_runtime_native::{Config, Registry, Worker};
 use steadfast_store::OpenStore;
 
+use crate::activity::{self, Activity};
 use crate::client::Client;
+use crate::command::{Contract, Contracts};
 use crate::env::TokioEnv;
+use crate::flow::sync;
 use crate::queue::Queue;
+use crate::trigger::{OnEvent, Schedule};
 
 /// A process that runs workflows. It is also a [`Client`].
 #[derive(Clone)]
 pub struct Steadfast {
     client: Client,
     worker: Worker,
+    stopping: Arc<AtomicBool>,
 }
 
 impl Steadfast {
@@ -31,6 +39,9 @@ impl Steadfast {
             registry: Registry::default(),
             config: Config::default(),
             queues: Vec::new(),
+            contracts: Contracts::default(),
+            definitions: Vec::new(),
+            source: "code".to_owned(),
             refusal: None,
         }
     }
@@ -48,6 +59,7 @@ impl Steadfast {
     /// Stops claiming, lets steps under way end, gives the rest back. Nothing is lost: what was not
     /// finished goes on in another process, or in the next one.
     pub async fn shutdown(&self) {
+        self.stopping.store(true, Ordering::Release);
         self.worker.shutdown().await;
     }
 
@@ -72,6 +84,32 @@ impl Steadfast {
     }
 }
 
+impl Steadfast {
+    /// Ticks until the shutdown: schedules each second, commands whose time is up each fifth.
+    fn keep_ticking(&self) {
+        const PAUSE: Duration = Duration::from_secs(1);
+        let (client, stopping) = (self.client.clone(), self.stopping.clone());
+        let env = client.inner.env().clone();
+        let ticks = async move {
+            for round in 0u64.. {
+                if stopping.load(Ordering::Acquire) {
+                    return;
+                }
+                if let Err(error) = client.tick().await {
+                    tracing::error!(%error, "the scheduler cannot tick");
+                }
+                if round.is_multiple_of(5)
+                    && let Err(error) = client.inner.settle_commands(client.inner.now()).await
+                {
+                    tracing::error!(%error, "commands cannot be settled");
+                }
+                client.inner.env().sleep(PAUSE).await;
+            }
+        };
+        env.spawn("ticks", Box::pin(ticks));
+    }
+}
+
 impl Deref for Steadfast {
     type Target = Client;
 
@@ -89,7 +127,27 @@ pub struct Builder {
     registry: Registry,
     config: Config,
     queues: Vec<Queue>,
+    contracts: Contracts,
+    definitions: Vec<Definition>,
+    source: String,
     refusal: Option<steadfast_core::Error>,
+}
+
+/// Something that makes commands, before its contract is known.
+enum Definition {
+    Schedule(Schedule),
+    OnEvent(OnEvent),
+    Activity(Activity),
+}
+
+impl Definition {
+    fn define(self, contracts: &Contracts) -> Result<Trigger> {
+        match self {
+            Self::Schedule(schedule) => schedule.define(contracts),
+            Self::OnEvent(event) => event.define(contracts),
+            Self::Activity(activity) => activity.define(contracts),
+        }
+    }
 }
 
 impl Builder {
@@ -109,6 +167,46 @@ impl Builder {
         let most = max_recoveries.into().unwrap_or(limits::RECOVERY_ATTEMPTS);
         let added = self.registry.add_named(name, most, workflow);
         self.note(added)
+    }
+
+    /// Registers a command type and the workflow that carries it out. Both have the function's name.
+    pub fn command<W: Workflow<M>, M>(mut self, workflow: W, contract: Contract) -> Self
+    where
+        W::Input: schemars::JsonSchema,
+    {
+        let added = contract.of(&workflow).and_then(|made| self.contracts.add(made));
+        let added = added.and_then(|()| self.registry.add(workflow));
+        self.note(added)
+    }
+
+    /// A schedule. What an earlier start defined and this one does not is removed.
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        self.definitions.push(Definition::Schedule(schedule));
+        self
+    }
+
+    /// A trigger for events.
+    pub fn on_event(mut self, event: OnEvent) -> Self {
+        self.definitions.push(Definition::OnEvent(event));
+        self
+    }
+
+    /// An activity: a trigger with the tasks it starts.
+    pub fn activity(mut self, activity: Activity) -> Self {
+        if !self.definitions.iter().any(|d| matches!(d, Definition::Activity(_))) {
+            let added = activity::contract().and_then(|made| self.contracts.add(made));
+            let added = added.and_then(|()| self.registry.add(activity::run_activity));
+            self = self.note(added);
+        }
+        self.definitions.push(Definition::Activity(activity));
+        self
+    }
+
+    /// Whose definitions these are: a start removes only what the same source had defined before.
+    /// Programs that share a workspace and define triggers each need a name of their own.
+    pub fn source(mut self, name: impl Into<String>) -> Self {
+        self.source = name.into();
+        self
     }
 
     /// Shares a value with workflows, which get it by `cx.state::<T>()`.
@@ -198,9 +296,24 @@ impl Builder {
                 client.put_queue(queue).await?;
             }
         }
-        let worker = Worker::start(env, store, self.registry, self.config).await?;
-        let client = Client::of_worker(worker.clone(), version);
-        Ok(Steadfast { client, worker })
+        let contracts = Arc::new(self.contracts);
+        let runtime = Client::over(env.clone(), store.clone(), &self.config.workspace)?.inner;
+        for registered in contracts.all() {
+            registered.command.check_runtime(runtime.name(), runtime.capabilities())?;
+        }
+        let triggers = self.definitions.into_iter().map(|d| d.define(&contracts));
+        let triggers = triggers.collect::<Result<Vec<_>>>()?;
+        let mut registry = self.registry;
+        registry.state.insert(activity::Log(store.clone()));
+        let worker = Worker::start(env, store, registry, self.config).await?;
+        let client = Client::of_worker(worker.clone(), version, contracts);
+        let fabric = Steadfast { client, worker, stopping: Arc::default() };
+        if !fabric.contracts.is_empty() {
+            let client = &fabric.client;
+            sync::sync(&client.scheduler, &client.inner, &self.source, &triggers).await?;
+            fabric.keep_ticking();
+        }
+        Ok(fabric)
     }
 
     /// Keeps the first refusal, to be reported at the start.

@@ -26,39 +26,60 @@
 //! Invariants: this crate holds no logic of its own; it gives names and types to what `core` means,
 //! `store` remembers and `runtime-native` executes. Deliberately absent: macros and global state.
 
+mod activity;
 mod client;
+mod command;
 mod env;
 mod fabric;
+mod flow;
 mod fork;
 mod queue;
 mod run;
+mod schedule;
 mod start;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod transaction;
+mod trigger;
 
+pub use activity::{Activity, TaskTemplate};
 pub use client::{Client, RunInfo, Runs};
+pub use command::{Command, CommandInfo, Contract, SubmitCall};
 pub use env::TokioEnv;
 pub use fabric::{Builder, Steadfast};
+pub use flow::router::Routed;
 pub use fork::ForkCall;
 pub use queue::Queue;
 pub use run::{Run, StreamReader};
+pub use schedule::{Backfill, Filled, ScheduleHandle, Slot, TriggerInfo};
+pub use schemars;
 pub use start::StartCall;
+pub use steadfast_core::command::{
+    CancellationMode, Capability, CommandType, Context, Ingress, RetryPolicy,
+};
 pub use steadfast_core::driver::{
     Kind as StepKind, Record as StepRecord, RecordState as StepState,
 };
+pub use steadfast_core::envelope::Envelope;
+pub use steadfast_core::runtime::ExecutionRuntime;
+pub use steadfast_core::schedule::{Calendar, Misfire, Overlap, Schedule as Cron, SlotStatus};
+pub use steadfast_core::trigger::{EventMatch, Trigger, When};
 pub use steadfast_core::workflow::{Child, Effect, Workflow};
 pub use steadfast_core::{
-    Cx, Error, ErrorClass, Result, Retry, RunStatus, Timestamp, env::Env, limits,
+    CommandStatus, Cx, Error, ErrorClass, Result, Retry, RunStatus, Timestamp, env::Env, limits,
 };
 pub use steadfast_runtime_native::{Explanation, Rule};
 pub use steadfast_store::Tally;
-pub use steadfast_store::op::{Holder, RunFilter};
+pub use steadfast_store::op::{
+    ActivityRow, CommandRow, EventRow, Holder, ListCommands, ListEvents, Parent, RunFilter,
+    TaskRow, TriggerState,
+};
 #[cfg(feature = "mysql")]
 pub use transaction::mysql;
 #[cfg(feature = "postgres")]
 pub use transaction::postgres;
 #[cfg(feature = "sqlite")]
 pub use transaction::sqlite;
+pub use trigger::{OnEvent, Schedule};
 
 /// The parts below, for tools and adapters. Not covered by the promises about compatibility.
 pub mod parts {

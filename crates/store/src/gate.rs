@@ -11,6 +11,7 @@ use steadfast_core::Timestamp;
 use crate::error::Error;
 use crate::op::QueueRow;
 
+#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only it takes columns"))]
 /// A value in or out of a statement. Parameters borrow, so that none is copied on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
@@ -67,6 +68,7 @@ pub(crate) type Params<'a> = &'a [(&'static str, Value<'a>)];
 /// Named parameters that somebody keeps.
 pub(crate) type Fields<'a> = Vec<(&'static str, Value<'a>)>;
 
+#[cfg(feature = "postgres")]
 /// Turns rows of the same fields into columns.
 pub(crate) fn columns<'a>(rows: Vec<Fields<'a>>) -> Fields<'a> {
     let mut rows = rows.into_iter();

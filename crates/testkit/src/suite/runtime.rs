@@ -4,9 +4,13 @@
 //! workspace of its own, so that cases share a store without meeting.
 //! Deliberately absent: faults. Those are placed by the simulation and by the kill harness.
 
+mod clock;
+mod commands;
+mod events;
 mod messages;
 mod queues;
 mod runs;
+mod schedules;
 mod steering;
 mod versions;
 
@@ -30,14 +34,24 @@ pub type Case = fn(Fixture) -> LocalBoxFuture<'static, ()>;
 
 /// Every case, by name.
 pub fn cases() -> Vec<(&'static str, Case)> {
-    [runs::CASES, versions::CASES, steering::CASES, messages::CASES, queues::CASES].concat()
+    [
+        runs::CASES,
+        versions::CASES,
+        steering::CASES,
+        messages::CASES,
+        queues::CASES,
+        commands::CASES,
+        schedules::CASES,
+        events::CASES,
+    ]
+    .concat()
 }
 
 /// Names a case function and boxes its future.
 macro_rules! case_table {
-    ($($name:ident),+ $(,)?) => {
+    ($($name:ident),* $(,)?) => {
         pub(super) const CASES: &[(&str, super::Case)] =
-            &[$((stringify!($name), |fixture| Box::pin($name(fixture)))),+];
+            &[$((stringify!($name), |fixture| Box::pin($name(fixture)))),*];
     };
 }
 pub(super) use case_table;
@@ -69,6 +83,9 @@ impl Fixture {
         Client::over(env, self.store.clone(), &self.workspace).unwrap()
     }
 }
+
+/// A world whose time is set by hand.
+pub use clock::Clock;
 
 /// Waits until a condition holds.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {

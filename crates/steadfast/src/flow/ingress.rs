@@ -1,0 +1,118 @@
+//! A trigger becomes a command: the contract checked, the key rendered, one operation made.
+
+use serde_json::Value;
+use steadfast_core::command::{CommandType, Context, Ingress};
+use steadfast_core::env::new_uuid;
+use steadfast_core::{Result, Timestamp, json, key};
+use steadfast_runtime_native::{Client, StartSpec};
+use steadfast_store::op;
+
+/// What the caller says about a command beyond its type and payload.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) requested_by: String,
+    pub(crate) ingress: Ingress,
+    /// Instead of the one that the contract's template gives.
+    pub(crate) key: Option<String>,
+    /// Instead of the command's own id.
+    pub(crate) run_id: Option<String>,
+    pub(crate) correlation_id: Option<String>,
+    pub(crate) trace_id: Option<String>,
+    pub(crate) request_id: Option<String>,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) priority: i64,
+    pub(crate) after: Vec<op::Parent>,
+    pub(crate) scheduled_for: Option<Timestamp>,
+    pub(crate) window: Option<(Timestamp, Timestamp)>,
+    /// The application's version that is to run it; empty for any.
+    pub(crate) app_version: String,
+    pub(crate) max_attempts: u32,
+}
+
+impl Request {
+    pub(crate) fn new(requested_by: &str, ingress: Ingress) -> Self {
+        Self {
+            requested_by: requested_by.to_owned(),
+            ingress,
+            key: None,
+            run_id: None,
+            correlation_id: None,
+            trace_id: None,
+            request_id: None,
+            expires_at: None,
+            priority: 0,
+            after: Vec::new(),
+            scheduled_for: None,
+            window: None,
+            app_version: String::new(),
+            max_attempts: steadfast_core::limits::RECOVERY_ATTEMPTS,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        key::check("requested_by", &self.requested_by)?;
+        let given = [
+            ("idempotency key", &self.key),
+            ("run id", &self.run_id),
+            ("correlation id", &self.correlation_id),
+            ("trace id", &self.trace_id),
+            ("request id", &self.request_id),
+        ];
+        for (what, value) in given {
+            if let Some(value) = value {
+                key::check(what, value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The operation that submits a command.
+pub(crate) fn submit_op(
+    client: &Client,
+    contract: &CommandType,
+    payload: &Value,
+    request: Request,
+) -> Result<op::Submit> {
+    request.check()?;
+    let (env, now) = (client.env(), client.now());
+    let command_id = new_uuid(&**env);
+    let trace_id =
+        request.trace_id.unwrap_or_else(|| Context::new_trace([env.random(), env.random()]));
+    let workspace = client.workspace();
+    let context = Context {
+        command_id: command_id.clone(),
+        workspace_id: (workspace != "default").then(|| workspace.to_owned()),
+        correlation_id: request.correlation_id.unwrap_or_else(|| trace_id.clone()),
+        trace_id: trace_id.clone(),
+        request_id: request.request_id,
+        scheduled_for: request.scheduled_for.map(Timestamp::iso),
+        window: request.window.map(|(first, last)| (first.iso(), last.iso())),
+    };
+    let idempotency_key = match request.key {
+        Some(given) => Some(given),
+        None if contract.key_template.is_none() => None,
+        None => contract.key(payload, &serde_json::to_value(&context).unwrap_or_default())?,
+    };
+    let mut spec = StartSpec::new(&contract.workflow, json::encode("the payload", payload)?);
+    spec.run_id = Some(request.run_id.unwrap_or_else(|| command_id.clone()));
+    spec.queue.clone_from(&contract.queue);
+    spec.priority = request.priority;
+    spec.timeout = contract.timeout;
+    spec.app_version = request.app_version;
+    spec.max_attempts = request.max_attempts;
+    spec.context = Some(context.to_text());
+    let start = client.start_op(spec)?;
+    Ok(op::Submit {
+        command_id,
+        command_type: contract.name.clone(),
+        requested_by: request.requested_by,
+        ingress: request.ingress.as_str().to_owned(),
+        trace_id,
+        cancellation_mode: contract.cancellation_mode.as_str().to_owned(),
+        idempotency_key,
+        expires_at: request.expires_at.or(contract.expires_after.map(|d| now.after(d))),
+        after: request.after,
+        start,
+    })
+}

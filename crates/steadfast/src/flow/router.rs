@@ -1,0 +1,159 @@
+//! The event router: an event becomes one command for each trigger that matches it.
+//!
+//! Invariants: the same event again makes nothing new, whoever brings it; what one trigger refuses
+//! does not keep the event from the others; when routing is done, everything is durable, so that a
+//! source may forget the event.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use steadfast_core::command::Ingress;
+use steadfast_core::envelope::Envelope;
+use steadfast_core::trigger::{Trigger, When, event_run_id};
+use steadfast_core::{Error, Result, Timestamp};
+use steadfast_store::op::{self, TriggerState};
+
+use super::filter::Filter;
+use super::ingress::{self, Request};
+use crate::client::Client;
+
+/// How long a list of triggers is good: a change elsewhere takes effect within this time.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What became of an event.
+#[derive(Debug, Clone, Default)]
+pub struct Routed {
+    /// The event's id; given by its content if it had none.
+    pub event_id: String,
+    /// Commands, by trigger: the command's id, and whether the event made it.
+    pub commands: Vec<(String, String, bool)>,
+    /// Triggers that matched and could not submit, with the reason.
+    pub refused: Vec<(String, Error)>,
+}
+
+/// Routes events. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Router {
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    read_at: Option<Timestamp>,
+    triggers: Vec<Arc<Listener>>,
+}
+
+/// A trigger that listens for events.
+struct Listener {
+    trigger: Trigger,
+    revision: i64,
+    filter: Option<Filter>,
+}
+
+impl Router {
+    /// Forgets the triggers, because one has changed.
+    pub(crate) fn forget(&self) {
+        self.known.lock().expect("invariant: not poisoned").read_at = None;
+    }
+
+    /// Makes the commands of an event.
+    pub(crate) async fn route(
+        &self,
+        client: &Client,
+        envelope: &Envelope,
+        ingress: Ingress,
+    ) -> Result<Routed> {
+        let event = envelope.to_value();
+        let mut routed = Routed { event_id: envelope.event_id.clone(), ..Routed::default() };
+        for listener in self.listeners(client).await? {
+            let When::Event(wanted) = &listener.trigger.when else { continue };
+            if !wanted.takes(&envelope.event_type) {
+                continue;
+            }
+            if listener.filter.as_ref().is_some_and(|filter| !filter.matches(&event)) {
+                continue;
+            }
+            let trigger_id = listener.trigger.trigger_id.clone();
+            match self.submit(client, &listener.trigger, envelope, &event, ingress).await {
+                Ok((command_id, new)) => {
+                    if !new {
+                        let event_id = &envelope.event_id;
+                        tracing::info!(trigger_id, event_id, command_id, "event again: no-op");
+                    }
+                    routed.commands.push((trigger_id, command_id, new));
+                }
+                // The store's own trouble is the caller's: the event is to come again.
+                Err(error) if error.class() == steadfast_core::ErrorClass::Store => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    tracing::error!(trigger_id, event_id = envelope.event_id, %error, "refused");
+                    routed.refused.push((trigger_id, error));
+                }
+            }
+        }
+        Ok(routed)
+    }
+
+    async fn submit(
+        &self,
+        client: &Client,
+        trigger: &Trigger,
+        envelope: &Envelope,
+        event: &serde_json::Value,
+        ingress: Ingress,
+    ) -> Result<(String, bool)> {
+        let payload = trigger.payload_for(event)?;
+        let mut request = Request::new(&format!("event:{}", envelope.source), ingress);
+        request.run_id = Some(event_run_id(&trigger.trigger_id, &envelope.event_id));
+        request.trace_id = Some(envelope.trace_id.clone());
+        request.request_id = Some(envelope.event_id.clone());
+        let submit = ingress::submit_op(&client.inner, &trigger.command, &payload, request)?;
+        client.carry_out(submit).await
+    }
+
+    async fn listeners(&self, client: &Client) -> Result<Vec<Arc<Listener>>> {
+        let now = client.inner.now();
+        {
+            let known = self.known.lock().expect("invariant: not poisoned");
+            if known.read_at.is_some_and(|at| now < at.after(FRESH)) {
+                return Ok(known.triggers.clone());
+            }
+        }
+        let workspace = client.inner.workspace().to_owned();
+        let rows = client.inner.ask(op::ListTriggers { workspace, trigger_id: None }).await?.0;
+        let mut known = self.known.lock().expect("invariant: not poisoned");
+        let old: HashMap<_, _> =
+            known.triggers.drain(..).map(|l| (l.trigger.trigger_id.clone(), l)).collect();
+        let active = rows.iter().filter(|r| r.state == TriggerState::Active && r.kind == "event");
+        for row in active {
+            let same = old.get(&row.trigger_id).filter(|l| l.revision == row.revision).cloned();
+            match same.map_or_else(|| Listener::read(row).map(Arc::new), Ok) {
+                Ok(listener) => known.triggers.push(listener),
+                Err(error) => {
+                    tracing::error!(trigger_id = row.trigger_id, %error, "unusable trigger");
+                }
+            }
+        }
+        known.read_at = Some(now);
+        Ok(known.triggers.clone())
+    }
+}
+
+impl Listener {
+    fn read(row: &op::TriggerRow) -> Result<Self> {
+        let trigger: Trigger = serde_json::from_str(&row.spec)
+            .map_err(|e| Error::invalid("SF-0606", format!("its definition: {e}")))?;
+        let filter = check_filter(&trigger)?;
+        Ok(Self { trigger, revision: row.revision, filter })
+    }
+}
+
+/// The filter of a definition, compiled; an error if it cannot be one.
+pub(crate) fn check_filter(trigger: &Trigger) -> Result<Option<Filter>> {
+    match &trigger.when {
+        When::Event(event) => event.filter.as_deref().map(Filter::compile).transpose(),
+        When::Cron(_) => Ok(None),
+    }
+}

@@ -1,0 +1,243 @@
+//! Definitions become triggers: created, changed, paused, disabled, removed; never re-fired.
+//!
+//! Invariants: before a definition changes, every slot of the old one up to now is decided by the
+//! old one; a change is written only over the version that was read; a sync removes only what its
+//! own source had defined.
+
+use steadfast_core::trigger::Trigger;
+use steadfast_core::{Error, ErrorClass, Result, Timestamp};
+use steadfast_runtime_native::Client;
+use steadfast_store::op::{self, TriggerState};
+
+use super::scheduler::{self, Manner, Planner, Scheduler};
+
+/// How often a change is tried against others who change the same trigger.
+const TRIES: usize = 20;
+
+/// Makes the triggers of a source be exactly these.
+pub(crate) async fn sync(
+    scheduler: &Scheduler,
+    client: &Client,
+    source: &str,
+    wanted: &[Trigger],
+) -> Result<()> {
+    for trigger in wanted {
+        define(scheduler, client, source, trigger).await?;
+    }
+    let workspace = client.workspace().to_owned();
+    let all = client.ask(op::ListTriggers { workspace, trigger_id: None }).await?.0;
+    let orphans = all.into_iter().filter(|row| {
+        row.source == source
+            && row.state != TriggerState::Removed
+            && !wanted.iter().any(|trigger| trigger.trigger_id == row.trigger_id)
+    });
+    for orphan in orphans {
+        tracing::info!(trigger_id = orphan.trigger_id, "its definition is gone");
+        steer(scheduler, client, &orphan.trigger_id, &Change::Remove).await?;
+    }
+    Ok(())
+}
+
+/// Creates a trigger, or makes the existing one what the definition says.
+pub(crate) async fn define(
+    scheduler: &Scheduler,
+    client: &Client,
+    source: &str,
+    trigger: &Trigger,
+) -> Result<()> {
+    trigger.check()?;
+    let spec = serde_json::to_string(trigger)
+        .map_err(|e| Error::invalid("SF-0101", format!("a trigger cannot be written: {e}")))?;
+    for _ in 0..TRIES {
+        let workspace = client.workspace().to_owned();
+        let list = op::ListTriggers { workspace, trigger_id: Some(trigger.trigger_id.clone()) };
+        let now = client.now();
+        let row = match client.ask(list).await?.0.pop() {
+            None => first(source, trigger, &spec, now)?,
+            Some(row) if row.source != source && row.state != TriggerState::Removed => {
+                return Err(Error::new(
+                    ErrorClass::Conflict,
+                    "SF-0609",
+                    format!(
+                        "trigger \"{}\" belongs to source \"{}\", not to \"{source}\"",
+                        row.trigger_id, row.source
+                    ),
+                ));
+            }
+            Some(row) => match changed(scheduler, row, source, trigger, &spec, now).await? {
+                Some(row) => row,
+                None => return Ok(()),
+            },
+        };
+        if put(client, row).await? {
+            return Ok(());
+        }
+    }
+    Err(busy(&trigger.trigger_id))
+}
+
+/// A trigger that was not there: it has no past.
+fn first(source: &str, trigger: &Trigger, spec: &str, now: Timestamp) -> Result<op::TriggerRow> {
+    let mut row = op::TriggerRow {
+        trigger_id: trigger.trigger_id.clone(),
+        kind: trigger.when.kind().to_owned(),
+        spec: spec.to_owned(),
+        revision: 1,
+        source: source.to_owned(),
+        state: if trigger.enabled { TriggerState::Active } else { TriggerState::Disabled },
+        reason: if trigger.enabled { "" } else { "disabled" }.to_owned(),
+        absent_from: now,
+        absent_until: if trigger.enabled { now } else { Timestamp::NEVER },
+        cursor_at: now,
+        gap: String::new(),
+        due_at: Timestamp::NEVER,
+        version: 0,
+        created_at: now,
+        updated_at: now,
+    };
+    row.due_at = due(&row)?;
+    Ok(row)
+}
+
+/// The row as the definition wants it; none if it is so already.
+async fn changed(
+    scheduler: &Scheduler,
+    row: op::TriggerRow,
+    source: &str,
+    trigger: &Trigger,
+    spec: &str,
+    now: Timestamp,
+) -> Result<Option<op::TriggerRow>> {
+    let enabled = !matches!(row.state, TriggerState::Disabled | TriggerState::Removed);
+    let same = row.spec == spec && row.source == source;
+    if same && enabled == trigger.enabled && row.state != TriggerState::Removed {
+        return Ok(None);
+    }
+    if row.state == TriggerState::Removed {
+        // It begins anew: nobody wanted its slots meanwhile.
+        let new = first(source, trigger, spec, now)?;
+        let (revision, created_at) = (row.revision + 1, row.created_at);
+        return Ok(Some(op::TriggerRow { revision, created_at, version: row.version, ..new }));
+    }
+    let mut row = if row.spec == spec { row } else { decided(scheduler, row, now).await? };
+    if row.spec != spec {
+        row.spec = spec.to_owned();
+        row.kind = trigger.when.kind().to_owned();
+        row.revision += 1;
+        row.cursor_at = row.cursor_at.max(now);
+        row.gap = String::new();
+    }
+    if enabled != trigger.enabled {
+        set_state(&mut row, trigger.enabled, TriggerState::Disabled, "disabled", now);
+    }
+    row.source = source.to_owned();
+    row.updated_at = now;
+    row.due_at = due(&row)?;
+    Ok(Some(row))
+}
+
+/// The trigger with every slot up to now decided by its definition of now.
+async fn decided(
+    scheduler: &Scheduler,
+    row: op::TriggerRow,
+    now: Timestamp,
+) -> Result<op::TriggerRow> {
+    if row.kind != "cron" {
+        return Ok(row);
+    }
+    let manner = match row.state {
+        TriggerState::Active => Manner::Planned,
+        _ => Manner::Closed,
+    };
+    // A definition that a newer version wrote may be unreadable here; it is replaced all the same.
+    Ok(scheduler.advance(row.clone(), now, manner).await.map_or(row, |(row, _)| row))
+}
+
+/// What somebody wants of a trigger.
+pub(crate) enum Change {
+    Pause(String),
+    Resume,
+    Remove,
+}
+
+/// Changes a trigger's state; gives it as it is afterwards.
+pub(crate) async fn steer(
+    scheduler: &Scheduler,
+    client: &Client,
+    trigger_id: &str,
+    change: &Change,
+) -> Result<op::TriggerRow> {
+    for _ in 0..TRIES {
+        let mut row = scheduler::find(client, trigger_id).await?;
+        let now = client.now();
+        let refused = |what: &str| {
+            let text = format!("trigger \"{trigger_id}\" is {} and {what}", row.state.as_str());
+            Err(Error::new(ErrorClass::Conflict, "SF-0610", text))
+        };
+        match (change, row.state) {
+            (Change::Pause(_), TriggerState::Paused) | (Change::Resume, TriggerState::Active) => {
+                return Ok(row);
+            }
+            (Change::Remove, TriggerState::Removed) => return Ok(row),
+            (Change::Pause(_), TriggerState::Disabled | TriggerState::Removed) => {
+                return refused("cannot be paused");
+            }
+            (Change::Resume, TriggerState::Disabled | TriggerState::Removed) => {
+                return refused("cannot be resumed; its definition says so");
+            }
+            (Change::Pause(reason), TriggerState::Active) => {
+                let why = match reason.as_str() {
+                    "" => "paused".to_owned(),
+                    reason => format!("paused: {reason}"),
+                };
+                set_state(&mut row, false, TriggerState::Paused, &why, now);
+            }
+            (Change::Resume, TriggerState::Paused) => {
+                set_state(&mut row, true, TriggerState::Paused, "", now);
+            }
+            (Change::Remove, _) => {
+                row = decided(scheduler, row, now).await?;
+                row.state = TriggerState::Removed;
+                row.reason = "removed".to_owned();
+            }
+        }
+        row.updated_at = now;
+        row.due_at = due(&row)?;
+        let after = op::TriggerRow { version: row.version + 1, ..row.clone() };
+        if put(client, row).await? {
+            return Ok(after);
+        }
+    }
+    Err(busy(trigger_id))
+}
+
+/// Lets a trigger fire, or not; remembers since when and why.
+fn set_state(row: &mut op::TriggerRow, on: bool, off: TriggerState, why: &str, now: Timestamp) {
+    if on {
+        row.state = TriggerState::Active;
+        row.absent_until = now;
+    } else {
+        row.state = off;
+        row.reason = why.to_owned();
+        (row.absent_from, row.absent_until) = (now, Timestamp::NEVER);
+    }
+}
+
+/// When the trigger is due next, as it stands.
+fn due(row: &op::TriggerRow) -> Result<Timestamp> {
+    if row.state != TriggerState::Active || row.kind != "cron" {
+        return Ok(Timestamp::NEVER);
+    }
+    Ok(Planner::read(row)?.due_after(row.cursor_at))
+}
+
+async fn put(client: &Client, trigger: op::TriggerRow) -> Result<bool> {
+    let workspace = client.workspace().to_owned();
+    let put = client.ask(op::PutTrigger { workspace, trigger }).await?;
+    Ok(put == op::TriggerPut::Done)
+}
+
+fn busy(trigger_id: &str) -> Error {
+    let text = format!("trigger \"{trigger_id}\" is being changed by others all the time");
+    Error::new(ErrorClass::Conflict, "SF-0611", text)
+}

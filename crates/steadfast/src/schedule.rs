@@ -1,0 +1,210 @@
+//! A schedule as operators see it: its next times, its slots, a pause, a run now, a backfill.
+
+use steadfast_core::schedule::{Calendar, SlotStatus};
+use steadfast_core::trigger::Trigger;
+use steadfast_core::{Error, Result, Timestamp, limits};
+use steadfast_store::op;
+
+use crate::client::Client;
+use crate::flow::scheduler::{self, slot_row};
+use crate::flow::sync::{self, Change};
+
+/// Backfilled commands go behind fresh ones, on queues with priorities.
+const BACKFILL_PRIORITY: i64 = 1_000;
+/// Most slots one backfill may name: beyond it, a mistake is more likely than a wish.
+const BACKFILL_SLOTS: usize = 10_000;
+
+/// A trigger as it is stored.
+pub type TriggerInfo = op::TriggerRow;
+/// One nominal time of a schedule, and what became of it.
+pub type Slot = op::SlotRow;
+
+/// Which slots to make commands for.
+#[derive(Debug, Clone)]
+pub struct Backfill {
+    /// The first nominal time.
+    pub from: Timestamp,
+    /// The last one.
+    pub until: Timestamp,
+    /// Leaves alone what has fired.
+    pub only_missing: bool,
+    /// Changes nothing.
+    pub dry_run: bool,
+}
+
+/// What a backfill did, or would do, with one slot.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Filled {
+    /// The nominal time.
+    pub nominal: Timestamp,
+    /// What the slot was before; none if it has no row.
+    pub before: Option<SlotStatus>,
+    /// The command: its id, and whether it is new. None in a dry run, and where nothing is done.
+    pub command: Option<(String, bool)>,
+    /// Why nothing was done, where it was not.
+    pub note: String,
+}
+
+/// A handle to one schedule.
+#[derive(Clone)]
+pub struct ScheduleHandle {
+    client: Client,
+    id: String,
+}
+
+impl Client {
+    /// A handle to a schedule by its id.
+    pub fn schedule(&self, id: impl Into<String>) -> ScheduleHandle {
+        ScheduleHandle { client: self.clone(), id: id.into() }
+    }
+
+    /// Every trigger that is defined, by id.
+    pub async fn triggers(&self) -> Result<Vec<TriggerInfo>> {
+        let workspace = self.inner.workspace().to_owned();
+        let all = self.inner.ask(op::ListTriggers { workspace, trigger_id: None }).await?.0;
+        Ok(all.into_iter().filter(|row| row.state != op::TriggerState::Removed).collect())
+    }
+
+    /// Creates a trigger, or makes the existing one what the definition says. It belongs to source
+    /// `api`: no start of an application removes it.
+    pub async fn define(&self, trigger: &Trigger) -> Result<()> {
+        crate::flow::router::check_filter(trigger)?;
+        self.router.forget();
+        sync::define(&self.scheduler, &self.inner, "api", trigger).await
+    }
+
+    /// Removes a trigger. What it did is kept.
+    pub async fn remove(&self, trigger_id: &str) -> Result<()> {
+        self.router.forget();
+        sync::steer(&self.scheduler, &self.inner, trigger_id, &Change::Remove).await.map(|_| ())
+    }
+
+    /// Decides every slot that is due now. The fabric does this by itself, each second.
+    pub async fn tick(&self) -> Result<usize> {
+        self.scheduler.tick().await
+    }
+}
+
+impl ScheduleHandle {
+    /// The schedule as it is stored.
+    pub async fn info(&self) -> Result<TriggerInfo> {
+        scheduler::find(&self.client.inner, &self.id).await
+    }
+
+    /// Its calendar.
+    pub async fn calendar(&self) -> Result<Calendar> {
+        Ok(self.client.scheduler.planner(&self.info().await?)?.calendar.clone())
+    }
+
+    /// Its next nominal times.
+    pub async fn next(&self, count: usize) -> Result<Vec<Timestamp>> {
+        let calendar = self.calendar().await?;
+        let now = self.client.inner.now();
+        Ok(calendar.between(now, Timestamp::NEVER).take(count.min(limits::PAGE_ROWS)).collect())
+    }
+
+    /// What became of its latest nominal times, oldest first.
+    pub async fn slots(&self, most: usize) -> Result<Vec<Slot>> {
+        let range = (Timestamp::from_micros(0), Timestamp::NEVER);
+        self.list_slots(range, true, most).await
+    }
+
+    /// What became of the nominal times of a range, oldest first.
+    pub async fn slots_between(&self, from: Timestamp, until: Timestamp) -> Result<Vec<Slot>> {
+        let (mut all, mut from) = (Vec::new(), from);
+        loop {
+            let page = self.list_slots((from, until), false, limits::PAGE_ROWS).await?;
+            let more = page.len() == limits::PAGE_ROWS;
+            all.extend(page);
+            match all.last() {
+                Some(last) if more => {
+                    from = Timestamp::from_micros(last.nominal_at.as_micros() + 1)
+                }
+                _ => return Ok(all),
+            }
+        }
+    }
+
+    async fn list_slots(
+        &self,
+        (from, until): (Timestamp, Timestamp),
+        latest: bool,
+        limit: usize,
+    ) -> Result<Vec<Slot>> {
+        let workspace = self.client.inner.workspace().to_owned();
+        let trigger_id = self.id.clone();
+        let list = op::ListSlots { workspace, trigger_id, from, until, latest, limit };
+        Ok(self.client.inner.ask(list).await?.0)
+    }
+
+    /// Stops it from firing, for a reason that its missed slots will tell.
+    pub async fn pause(&self, reason: &str) -> Result<TriggerInfo> {
+        self.steer(Change::Pause(reason.to_owned())).await
+    }
+
+    /// Lets it fire again. What it missed is decided by its misfire policy.
+    pub async fn resume(&self) -> Result<TriggerInfo> {
+        self.steer(Change::Resume).await
+    }
+
+    async fn steer(&self, change: Change) -> Result<TriggerInfo> {
+        let client = &self.client;
+        client.router.forget();
+        sync::steer(&client.scheduler, &client.inner, &self.id, &change).await
+    }
+
+    /// Fires it now, whatever its state; gives the command's id, and whether it is new. Its own
+    /// slots are not touched.
+    pub async fn trigger(&self, requested_by: &str) -> Result<(String, bool)> {
+        let row = self.info().await?;
+        let planner = self.client.scheduler.planner(&row)?;
+        // A whole second, so that its id reads like the others.
+        let now = self.client.inner.now().as_micros();
+        let nominal = Timestamp::from_micros(now - now.rem_euclid(1_000_000));
+        let mut fire = self.client.scheduler.fire(&planner, nominal, None, 0)?;
+        requested_by.clone_into(&mut fire.requested_by);
+        steadfast_core::command::Ingress::UserRequest.as_str().clone_into(&mut fire.ingress);
+        self.client.carry_out(fire).await
+    }
+
+    /// Makes the commands of past slots, behind fresh ones, oldest first.
+    pub async fn backfill(&self, which: &Backfill, requested_by: &str) -> Result<Vec<Filled>> {
+        let row = self.info().await?;
+        let planner = self.client.scheduler.planner(&row)?;
+        let now = self.client.inner.now();
+        if which.from > which.until {
+            return Err(Error::invalid("SF-0612", "the backfill ends before it begins"));
+        }
+        let before_first = Timestamp::from_micros(which.from.as_micros() - 1);
+        let until = which.until.min(now);
+        let wanted: Vec<_> =
+            planner.calendar.between(before_first, until).take(BACKFILL_SLOTS + 1).collect();
+        if wanted.len() > BACKFILL_SLOTS {
+            let text = format!("the backfill names more than {BACKFILL_SLOTS} slots; narrow it");
+            return Err(Error::invalid("SF-0612", text));
+        }
+        let known = self.slots_between(which.from, until).await?;
+        let mut filled = Vec::new();
+        for nominal in wanted {
+            let slot = known.iter().find(|slot| slot.nominal_at == nominal);
+            let before = slot.map(|slot| slot.status);
+            let done = matches!(before, Some(SlotStatus::Fired | SlotStatus::Collapsed));
+            let mut line = Filled { nominal, before, command: None, note: String::new() };
+            if done && which.only_missing {
+                line.note = "has its command".to_owned();
+            } else if !which.dry_run {
+                let mut fire =
+                    self.client.scheduler.fire(&planner, nominal, None, BACKFILL_PRIORITY)?;
+                requested_by.clone_into(&mut fire.requested_by);
+                let mut slot = slot_row(&row, nominal, now);
+                slot.reason = format!("backfilled by {requested_by}");
+                let fill = op::Backfill { trigger_id: self.id.clone(), slot, fire: fire.clone() };
+                let reply = self.client.inner.ask(fill).await?;
+                let (id, new, _) = self.client.inner.submitted(&fire, reply.submitted)?;
+                line.command = Some((id, new));
+            }
+            filled.push(line);
+        }
+        Ok(filled)
+    }
+}
