@@ -1,7 +1,7 @@
 //! `cargo xtask`: everything the repository does to itself, as ordinary Rust.
 //!
 //! Invariants: a check exits 0 when clean, 1 with one line per violation, 2 when it could not run
-//! (bad arguments included); database servers started here die with this process, however it dies.
+//! (bad arguments included); servers started here die with this process, however it dies.
 //! Deliberately absent: anything a user of Steadfast would need; that is the `steadfast` binary.
 
 #![allow(clippy::print_stdout, reason = "the checks' findings are this program's output")]
@@ -31,7 +31,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the whole test suite, with Postgres and MariaDB servers of its own.
+    /// Run the whole test suite, with Postgres, MariaDB and NATS servers of its own.
     Test {
         /// Run only tests whose name contains NAME.
         #[arg(long, value_name = "NAME")]

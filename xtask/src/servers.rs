@@ -1,4 +1,4 @@
-//! Private database servers for one test run.
+//! Private servers for one test run: databases, and NATS.
 //!
 //! Invariants: a server lives in a fresh folder on a free port of 127.0.0.1 and is owned by a guard
 //! process (`guard`) that holds the other end of a pipe: when the pipe closes, because we are done,
@@ -9,6 +9,7 @@
 pub(crate) mod guard;
 mod install;
 mod mariadb;
+mod nats;
 mod postgres;
 
 use std::ffi::OsStr;
@@ -30,21 +31,25 @@ const ATTEMPTS: usize = 5;
 /// A Unix socket's path has at most 107 bytes; this leaves room for our part of it.
 const TEMP_BYTES_MAX: usize = 60;
 
-/// A database the store supports and a server is needed for.
+/// What the tests need a server for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
     Postgres,
     Mariadb,
+    Nats,
 }
 
 impl Kind {
-    const ALL: [Self; 2] = [Self::Postgres, Self::Mariadb];
+    const ALL: [Self; 3] = [Self::Postgres, Self::Mariadb, Self::Nats];
+    /// Those that a store can live on.
+    const DATABASES: [Self; 2] = [Self::Postgres, Self::Mariadb];
 
     /// Where the tests look for it.
     const fn variable(self) -> &'static str {
         match self {
             Self::Postgres => "STEADFAST_TEST_POSTGRES_URL",
             Self::Mariadb => "STEADFAST_TEST_MYSQL_URL",
+            Self::Nats => "STEADFAST_TEST_NATS_URL",
         }
     }
 
@@ -52,6 +57,7 @@ impl Kind {
         match self {
             Self::Postgres => "postgres",
             Self::Mariadb => "mariadb",
+            Self::Nats => "nats",
         }
     }
 
@@ -59,6 +65,7 @@ impl Kind {
         match self {
             Self::Postgres => postgres::url(port),
             Self::Mariadb => mariadb::url(port),
+            Self::Nats => nats::url(port),
         }
     }
 
@@ -67,6 +74,7 @@ impl Kind {
         match self {
             Self::Postgres => postgres::ask(port, sql),
             Self::Mariadb => mariadb::ask(port, sql),
+            Self::Nats => bail!("NATS carries out no statements"),
         }
     }
 
@@ -76,6 +84,7 @@ impl Kind {
         match self {
             Self::Postgres => postgres::is_ready(folder, port),
             Self::Mariadb => mariadb::is_ready(folder, port),
+            Self::Nats => nats::is_ready(folder, port),
         }
     }
 }
@@ -106,10 +115,11 @@ impl Servers {
         Ok(Self { running: started.into_iter().collect::<Result<_>>()? })
     }
 
-    /// Starts one server of each kind that is durable, whatever the variables say.
+    /// Starts one database of each kind that is durable, whatever the variables say.
     pub(crate) fn start_durable() -> Result<Self> {
-        install::ensure(&Kind::ALL)?;
-        let started = Kind::ALL.into_iter().map(|kind| Server::start(kind, Durability::Full));
+        let kinds = Kind::DATABASES;
+        install::ensure(&kinds)?;
+        let started = kinds.into_iter().map(|kind| Server::start(kind, Durability::Full));
         Ok(Self { running: started.collect::<Result<_>>()? })
     }
 
@@ -133,6 +143,7 @@ impl Servers {
     pub(crate) fn durability(&self) -> Vec<String> {
         let said = |server: &Server| {
             let [ask, what] = match server.kind {
+                Kind::Nats => return "NATS, not asked".to_owned(),
                 Kind::Postgres => [
                     "SELECT string_agg(setting, ', ' ORDER BY name) FROM pg_settings \
                      WHERE name IN ('fsync', 'synchronous_commit')",

@@ -13,13 +13,14 @@ use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Starts Postgres below `folder` (MariaDB takes the same path) and returns its address.
+/// Starts Postgres below `folder` (the others take the same path) and returns its address.
 fn start(folder: &Path) -> (Child, String) {
     let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"))
         // `cat` ends with its input: it does not outlive this test either.
         .args(["servers", "--", "sh", "-c", "echo $STEADFAST_TEST_POSTGRES_URL; exec cat"])
         .env_remove("STEADFAST_TEST_POSTGRES_URL")
         .env("STEADFAST_TEST_MYSQL_URL", "not needed")
+        .env("STEADFAST_TEST_NATS_URL", "not needed")
         .env("TMPDIR", folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -85,7 +85,11 @@ pub(crate) const PINS: &[Pin] = &[
         OnlyIn(&["steadfast-store", "steadfast-connectors"]),
         "database drivers stay in store",
     ),
-    pin(&["reqwest"], OnlyIn(&["steadfast-connectors"]), "outward sockets stay in connectors"),
+    pin(
+        &["reqwest", "async-nats"],
+        OnlyIn(&["steadfast-connectors"]),
+        "outward sockets stay in connectors",
+    ),
     pin(&["axum"], OnlyIn(&["steadfast-server"]), "HTTP stays in server"),
     pin(&["clap"], OnlyIn(&["steadfast-cli"]), "arguments are parsed in cli"),
     Pin {

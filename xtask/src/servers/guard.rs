@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Kind, is_root, mariadb, output, postgres};
+use super::{Kind, is_root, mariadb, nats, output, postgres};
 
 /// The exit code for a server that ended although nobody asked.
 pub(crate) const SERVER_ENDED: u8 = 3;
@@ -42,7 +42,8 @@ pub(crate) struct Args {
 pub(super) struct Plan {
     /// Who runs it when we are root; no database wants to be root.
     pub(super) account: &'static str,
-    pub(super) prepare: Command,
+    /// Fills the folder, where the server does not do that by itself.
+    pub(super) prepare: Option<Command>,
     pub(super) serve: Command,
     /// Asks the server to go at once; a server without one is killed.
     pub(super) stop: Option<Command>,
@@ -63,6 +64,7 @@ fn keep(args: &Args, closed: &Receiver<()>) -> Result<u8> {
     let mut plan = match args.kind {
         Kind::Postgres => postgres::plan(&args.folder, args.port, args.durable)?,
         Kind::Mariadb => mariadb::plan(&args.folder, args.port, args.durable)?,
+        Kind::Nats => nats::plan(&args.folder, args.port)?,
     };
     let owner = owner(&plan)?;
     if let Some((user, group)) = owner {
@@ -72,7 +74,9 @@ fn keep(args: &Args, closed: &Receiver<()>) -> Result<u8> {
         spawn(command, &args.folder, log, owner)
     };
     // Not interrupted: it takes a second, and half a folder is harder to remove than a whole one.
-    if !start(&mut plan.prepare, PREPARE_LOG)?.wait()?.success() {
+    if let Some(prepare) = &mut plan.prepare
+        && !start(prepare, PREPARE_LOG)?.wait()?.success()
+    {
         bail!("preparing {} failed", args.folder.display());
     }
     if has_closed(closed, Duration::ZERO) {

@@ -1,4 +1,4 @@
-//! The database programs, from the distribution when they are not there yet.
+//! The servers' programs, from the distribution when they are not there yet.
 //!
 //! Invariants: nothing is installed that is already present.
 //! Deliberately absent: other package managers. There, a person installs the servers or names
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use super::{Kind, find_program, is_root, mariadb, postgres};
+use super::{Kind, find_program, is_root, mariadb, nats, postgres};
 
 /// A second run may be installing at the same moment: wait for it.
 const WAIT_FOR_LOCK: [&str; 2] = ["-o", "DPkg::Lock::Timeout=300"];
@@ -46,6 +46,7 @@ fn is_present(kind: Kind) -> bool {
     match kind {
         Kind::Postgres => postgres::programs().is_some(),
         Kind::Mariadb => mariadb::programs().is_some(),
+        Kind::Nats => nats::program().is_some(),
     }
 }
 
@@ -53,6 +54,7 @@ const fn package(kind: Kind) -> &'static str {
     match kind {
         Kind::Postgres => "postgresql",
         Kind::Mariadb => "mariadb-server",
+        Kind::Nats => "nats-server",
     }
 }
 

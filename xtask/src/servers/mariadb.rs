@@ -59,7 +59,7 @@ pub(super) fn plan(folder: &Path, port: u16, durable: bool) -> Result<Plan> {
     serve.arg(option("socket", &socket(folder)));
     serve.arg(option("pid-file", &folder.join("mysql.pid")));
     serve.args(SETTINGS.iter().chain(NOT_DURABLE.iter().filter(|_| !durable)));
-    Ok(Plan { account: "mysql", prepare, serve, stop: None })
+    Ok(Plan { account: "mysql", prepare: Some(prepare), serve, stop: None })
 }
 
 /// What the server prints for a statement.

@@ -54,7 +54,7 @@ pub(super) fn plan(folder: &Path, port: u16, durable: bool) -> Result<Plan> {
     serve.args(settings.flat_map(|setting| ["-c", setting]));
     let mut stop = Command::new(programs.join("pg_ctl"));
     stop.args(["stop", "--mode=immediate", "--no-wait", "-D"]).arg(&data);
-    Ok(Plan { account: "postgres", prepare, serve, stop: Some(stop) })
+    Ok(Plan { account: "postgres", prepare: Some(prepare), serve, stop: Some(stop) })
 }
 
 /// What the server prints for a statement.

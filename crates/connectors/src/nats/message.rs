@@ -1,0 +1,95 @@
+//! What a message of JetStream says: its event, and how often it came.
+//!
+//! Invariants: only the message decides. Where the event does not say when it happened, it is the
+//! moment at which the stream took it, which is the same for every delivery.
+
+use async_nats::HeaderMap;
+use async_nats::header::NATS_MESSAGE_ID;
+use async_nats::jetstream::Message;
+use serde_json::Value;
+use steadfast_core::error::Result;
+use steadfast_core::{Envelope, Timestamp};
+
+/// The event of a message.
+pub(super) fn envelope(message: &Message) -> Result<Envelope> {
+    let published = message.info().map_or(0, |info| info.published.unix_timestamp_nanos());
+    let published = Timestamp::from_micros(i64::try_from(published / 1000).unwrap_or(0));
+    read(message.headers.as_ref().unwrap_or(&HeaderMap::new()), &message.payload, published)
+}
+
+/// How often the server has delivered a message, this time included.
+pub(super) fn deliveries(message: &Message) -> u32 {
+    message.info().map_or(1, |info| u32::try_from(info.delivered).unwrap_or(u32::MAX))
+}
+
+fn read(headers: &HeaderMap, payload: &[u8], published: Timestamp) -> Result<Envelope> {
+    let pairs = || {
+        headers.iter().flat_map(|(name, values)| {
+            values.iter().map(move |value| (AsRef::<str>::as_ref(name), value.as_str()))
+        })
+    };
+    let is_cloud = pairs().any(|(name, _)| name.eq_ignore_ascii_case("ce-specversion"));
+    let id = headers.get(NATS_MESSAGE_ID).filter(|_| !is_cloud).map(|id| id.as_str());
+    // The sender's id for the message is his id for the event, if he gave no other.
+    if let (Some(id), Ok(Value::Object(mut event))) = (id, serde_json::from_slice(payload))
+        && !event.contains_key("specversion")
+        && event.get("event_id").is_none_or(Value::is_null)
+    {
+        event.insert("event_id".to_owned(), Value::String(id.to_owned()));
+        return Envelope::read(&Value::Object(event), published);
+    }
+    // The headers of a CloudEvent are those that it has in HTTP.
+    Envelope::read_http(pairs(), payload, published)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THEN: Timestamp = Timestamp::from_micros(1_780_315_200_000_000);
+
+    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        pairs.iter().for_each(|(name, value)| map.insert(*name, *value));
+        map
+    }
+
+    fn event_id(pairs: &[(&str, &str)], payload: &str) -> String {
+        read(&headers(pairs), payload.as_bytes(), THEN).unwrap().event_id
+    }
+
+    #[test]
+    fn the_id_of_the_message_is_the_events_where_it_has_none() {
+        let named = [("Nats-Msg-Id", "m-1")];
+        assert_eq!(event_id(&named, r#"{"type":"a","source":"s"}"#), "m-1");
+        assert_eq!(event_id(&named, r#"{"type":"a","source":"s","event_id":null}"#), "m-1");
+        assert_eq!(event_id(&named, r#"{"type":"a","source":"s","event_id":"e"}"#), "e");
+        assert!(event_id(&[], r#"{"type":"a","source":"s"}"#).starts_with("evt_"));
+        let cloud = r#"{"specversion":"1.0","id":"c","type":"a","source":"s"}"#;
+        assert_eq!(event_id(&named, cloud), "c");
+    }
+
+    #[test]
+    fn a_cloud_event_may_be_in_the_headers() {
+        let pairs = [
+            ("ce-specversion", "1.0"),
+            ("ce-id", "c"),
+            ("ce-type", "a"),
+            ("ce-source", "s"),
+            ("Nats-Msg-Id", "m"),
+        ];
+        let event = read(&headers(&pairs), br#"{"n":1}"#, THEN).unwrap();
+        assert_eq!((event.event_id.as_str(), &event.payload["n"]), ("c", &Value::from(1)));
+        assert_eq!(event.occurred_at, THEN);
+    }
+
+    #[test]
+    fn what_is_no_event_is_refused_with_or_without_an_id() {
+        for pairs in [&[][..], &[("Nats-Msg-Id", "m-1")]] {
+            for payload in ["garbage", "[]", r#"{"type":"a"}"#] {
+                let error = read(&headers(pairs), payload.as_bytes(), THEN).unwrap_err();
+                assert_eq!(error.code(), "SF-0701", "{payload}");
+            }
+        }
+    }
+}
