@@ -46,7 +46,8 @@ pub(crate) async fn define(
     trigger: &Trigger,
 ) -> Result<()> {
     trigger.check()?;
-    let spec = serde_json::to_string(trigger)
+    // Whether it is enabled is a state, and no other definition.
+    let spec = serde_json::to_string(&Trigger { enabled: true, ..trigger.clone() })
         .map_err(|e| Error::invalid("SF-0101", format!("a trigger cannot be written: {e}")))?;
     for _ in 0..TRIES {
         let workspace = client.workspace().to_owned();
