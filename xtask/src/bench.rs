@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Smaller workloads, once each: a look, not a measurement.
     #[arg(long)]
     quick: bool,
-    /// Only this workload, W1 to W9.
+    /// Only this workload, W1 to W9 or S1.
     #[arg(long, value_name = "W")]
     workload: Option<String>,
     /// Only this database.
@@ -72,7 +72,7 @@ impl Args {
         };
         let cases: Vec<&Case> = CASES.iter().filter(wanted).collect();
         match (&self.workload, cases.is_empty()) {
-            (Some(name), true) => bail!("there is no workload {name}; there are W1 to W9"),
+            (Some(name), true) => bail!("there is no workload {name}; there are W1 to W9 and S1"),
             _ => Ok(cases),
         }
     }

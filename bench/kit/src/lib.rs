@@ -18,6 +18,8 @@
 //!   kills itself. No value.
 //! - `w5-after`: the same database and a new process. Value: seconds until all `n` are over.
 //! - `w6`: one run of `n` steps. Value: steps a second.
+//! - `s1`: one tick of the scheduler over `n` schedules, of which one in `conc` is due. Value:
+//!   the processor time of the process in ms. Ours alone.
 //! - `w7`: `n` times on an idle system, one run is enqueued and its result awaited. Value: median
 //!   latency in ms.
 

@@ -5,6 +5,7 @@
 
 mod fleet;
 mod history;
+mod ticks;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -90,6 +91,7 @@ async fn main() -> Result<()> {
         "w7" => idle_latency(&args).await,
         "fill" => history::fill(&args).await,
         "w8" => fleet::drain(&args).await,
+        "s1" => ticks::tick(&args).await,
         "w8-serve" => fleet::serve(&args).await,
         other => panic!("there is no workload {other:?}"),
     }

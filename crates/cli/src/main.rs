@@ -1,11 +1,15 @@
-//! The `steadfast` command: a demonstration, and explanations of error codes and runs.
+//! The `steadfast` command: a demonstration, explanations, and an operator's hands on schedules and
+//! commands.
 //!
 //! Invariants: what a person asked for goes to stdout, everything else to stderr; exit code 0 only
 //! if what was asked for is so. Deliberately absent: logic. Commands call the SDK.
 #![allow(clippy::print_stdout, reason = "this is the face that talks")]
 
+mod command;
 mod demo;
 mod explain;
+mod output;
+mod schedule;
 
 use clap::{Parser, Subcommand};
 
@@ -14,15 +18,19 @@ use clap::{Parser, Subcommand};
 #[command(name = "steadfast", version)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    noun: Noun,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum Noun {
     /// Plays a dozen orders through a worker that is killed again and again.
     Demo(demo::Args),
     /// Explains an error code (SF-0110), or what a run waits for (with --store).
     Explain(explain::Args),
+    /// Schedules: what fires when, what became of it, pause, trigger, backfill.
+    Schedule(schedule::Args),
+    /// Commands: which there are, what happened to one, cancel.
+    Command(command::Args),
     /// The worker that the demonstration kills.
     #[command(hide = true)]
     DemoWorker(demo::WorkerArgs),
@@ -30,9 +38,11 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<std::process::ExitCode> {
-    match Cli::parse().command {
-        Command::Demo(args) => demo::demo(args).await,
-        Command::Explain(args) => explain::explain(args).await,
-        Command::DemoWorker(args) => demo::worker(args).await,
+    match Cli::parse().noun {
+        Noun::Demo(args) => demo::demo(args).await,
+        Noun::Explain(args) => explain::explain(args).await,
+        Noun::Schedule(args) => schedule::schedule(args).await,
+        Noun::Command(args) => command::command(args).await,
+        Noun::DemoWorker(args) => demo::worker(args).await,
     }
 }

@@ -37,3 +37,83 @@ fn a_run_needs_its_store_to_be_explained() {
     assert_ne!(code, 0);
     assert!(err.contains("there is no run \"order-1\""), "{err}");
 }
+
+/// A store with a schedule whose nights have passed, and a command of it.
+fn nightly() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite://{}", folder.path().join("s.db").display());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = steadfast::Client::connect(&store).await.unwrap();
+        let trigger = steadfast::Trigger {
+            trigger_id: "nightly".to_owned(),
+            enabled: true,
+            when: steadfast::When::Cron(steadfast::Cron::cron("0 3 * * *")),
+            command: steadfast::CommandType {
+                key_template: Some("sync:{day}".to_owned()),
+                ..steadfast::CommandType::new("sync")
+            },
+            payload: serde_json::json!({ "day": "{target_date}" }),
+        };
+        client.define(&trigger).await.unwrap();
+    });
+    (folder, store)
+}
+
+#[test]
+fn an_operator_sees_and_steers_a_schedule() {
+    let (_folder, store) = nightly();
+    let at = |args: &[&str]| {
+        let (code, out, err) = steadfast(&[args, &["--store", &store]].concat());
+        assert_eq!(code, 0, "{args:?}: {out}{err}");
+        (out, err)
+    };
+    let (out, _) = at(&["schedule", "list"]);
+    assert!(out.contains("nightly  cron  active") && out.contains("At 03:00"), "{out}");
+    let (out, _) = at(&["schedule", "next", "nightly", "--count", "3", "-o", "ids"]);
+    assert_eq!(out.lines().count(), 3);
+    assert!(out.lines().all(|line| line.ends_with("T03:00:00+00:00")), "{out}");
+    let range = ["--from", "2026-06-02", "--to", "2026-06-04"];
+    let backfill = [&["schedule", "backfill", "nightly"], &range[..]].concat();
+    let (out, err) = at(&[&backfill[..], &["--dry-run"]].concat());
+    assert_eq!(out.matches("would be made").count(), 3, "{out}");
+    assert!(err.contains("0 of 3"), "{err}");
+    assert!(at(&backfill).1.contains("3 of 3"));
+    assert!(at(&backfill).1.contains("0 of 3"), "a repetition makes nothing");
+    let (out, _) = at(&["schedule", "slots", "nightly"]);
+    assert_eq!(out.matches("fired").count(), 3, "{out}");
+    let (out, _) = at(&["command", "get", "sync:2026-06-01"]);
+    assert!(out.contains("queued") && out.contains("further triggers  1"), "{out}");
+    assert!(out.contains("command.created"), "{out}");
+    let (out, _) = at(&["command", "list", "--status", "queued", "-o", "json"]);
+    assert_eq!(out.lines().count(), 3);
+    let id = serde_json::from_str::<serde_json::Value>(out.lines().next().unwrap()).unwrap();
+    let id = id["command_id"].as_str().unwrap().to_owned();
+    assert!(at(&["command", "cancel", &id, "--reason", "no"]).1.contains("is cancelled"));
+    assert!(at(&["schedule", "pause", "nightly", "--reason", "audit"]).1.contains("is paused"));
+    assert!(at(&["schedule", "get", "nightly"]).0.contains("paused: audit"));
+    assert!(at(&["schedule", "resume", "nightly"]).1.contains("is active"));
+    assert!(at(&["schedule", "trigger", "nightly"]).0.contains("new"));
+}
+
+#[test]
+fn what_is_not_there_is_said_with_its_code() {
+    let (_folder, store) = nightly();
+    let fails = |args: &[&str]| {
+        let (code, _, err) = steadfast(&[args, &["--store", &store]].concat());
+        assert_ne!(code, 0, "{args:?}");
+        err
+    };
+    assert!(fails(&["schedule", "slots", "daily"]).contains("SF-0608"));
+    assert!(fails(&["command", "get", "x"]).contains("SF-0505"));
+    assert!(fails(&["command", "list", "--status", "lost"]).contains("there is no status lost"));
+    let range = ["--from", "2026-06-04", "--to", "soon"];
+    let err = fails(&[&["schedule", "backfill", "nightly"], &range[..]].concat());
+    assert!(err.contains("SF-0605"), "{err}");
+    let (code, _, err) = steadfast(&["schedule", "list", "--store", "sqlite:///nowhere/s.db"]);
+    assert_ne!(code, 0);
+    assert!(err.contains("there is no SQLite file /nowhere/s.db"), "{err}");
+    let (code, _, err) = steadfast(&["schedule", "list"]);
+    assert_ne!(code, 0);
+    assert!(err.contains("--store"), "{err}");
+}

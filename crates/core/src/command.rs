@@ -123,6 +123,29 @@ lifecycle! {
     }
 }
 
+impl CommandStatus {
+    /// The type of the event that tells of entering it.
+    pub const fn as_event(self) -> &'static str {
+        match self {
+            Self::Created => "command.created",
+            Self::Validated => "command.validated",
+            Self::WaitingForInput => "command.waiting_for_input",
+            Self::WaitingForApproval => "command.waiting_for_approval",
+            Self::Approved => "command.approved",
+            Self::Queued => "command.queued",
+            Self::Running => "command.running",
+            Self::Blocked => "command.blocked",
+            Self::Succeeded => "command.succeeded",
+            Self::Failed => "command.failed",
+            Self::Cancelling => "command.cancelling",
+            Self::Cancelled => "command.cancelled",
+            Self::Expired => "command.expired",
+            Self::Compensating => "command.compensating",
+            Self::Compensated => "command.compensated",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -151,6 +174,13 @@ mod tests {
         }
         let table = CommandStatus::TABLE.iter().map(|(from, _, to)| (from.as_str(), to.as_str()));
         assert_eq!(table.collect::<BTreeSet<_>>(), wanted);
+    }
+
+    #[test]
+    fn events_are_named_after_their_statuses() {
+        for status in CommandStatus::ALL {
+            assert_eq!(status.as_event(), format!("command.{status}"));
+        }
     }
 
     /// X1, R9

@@ -1,6 +1,7 @@
 //! What every runtime offers, so that commands can be carried out elsewhere without noticing.
 //!
-//! Invariants: a start without a key is refused; the same key is the same workflow, which runs once.
+//! Invariants: a start without a key is refused; the same key is the same workflow, which runs
+//! once.
 //! Deliberately absent: commands, policies and events. They are ours, wherever the work is done.
 
 use futures::future::BoxFuture;

@@ -1,11 +1,13 @@
 //! Schedules: which nominal times there are, and what becomes of each when the clock has passed it.
 //!
-//! Invariants: planning is a function of the schedule, how far it got, and `now`; every nominal time
-//! gets exactly one verdict, in order; only nominal times decide what is derived, never the moment
-//! of firing; one planning step is bounded, and a longer gap is taken in several with the same end.
+//! Invariants: planning is a function of the schedule, how far it got, and `now`; every nominal
+//! time gets exactly one verdict, in order; only nominal times decide what is derived, never the
+//! moment of firing; one planning step is bounded, and a longer gap is taken in several with the
+//! same end.
 //! Deliberately absent: the store and the clock. A scheduler asks, writes the verdicts, asks again.
 
 mod calendar;
+mod pattern;
 mod plan;
 
 use serde::{Deserialize, Serialize};

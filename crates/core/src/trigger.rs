@@ -1,4 +1,5 @@
-//! A trigger: when something happens, submit this command. As data, so that any process can fire it.
+//! A trigger: when something happens, submit this command. As data, so that any process can fire
+//! it.
 //!
 //! Invariants: a trigger is whole: it holds the contract of what it submits, so firing it needs no
 //! application code; what it renders is a function of the slot or the event alone.

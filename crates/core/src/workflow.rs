@@ -62,8 +62,8 @@ impl Cx {
         &self.shared.meta.workspace
     }
 
-    /// What travels with this run from its cause: the command, the trace, the schedule's slot. Empty
-    /// for a run that was started without any.
+    /// What travels with this run from its cause: the command, the trace, the schedule's slot.
+    /// Empty for a run that was started without any.
     pub fn context(&self) -> &Context {
         &self.shared.meta.context
     }

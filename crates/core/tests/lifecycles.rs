@@ -2,15 +2,22 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "in a test a panic is the report")]
 
-use steadfast_core::RunStatus;
+use steadfast_core::schedule::SlotStatus;
+use steadfast_core::{CommandStatus, RunStatus};
 
 fn generated() -> String {
-    format!(
-        "# Lifecycles\n\nGenerated from the tables in `core`; \
-         `UPDATE_DOCS=1 cargo test -p steadfast-core` writes it anew.\n\n\
-         ## Run\n\n```mermaid\n{}```\n",
-        RunStatus::mermaid()
-    )
+    let mut page = "# Lifecycles\n\nGenerated from the tables in `core`; \
+        `UPDATE_DOCS=1 cargo test -p steadfast-core` writes it anew.\n"
+        .to_owned();
+    let machines = [
+        ("Command", CommandStatus::mermaid()),
+        ("Run", RunStatus::mermaid()),
+        ("Slot of a schedule", SlotStatus::mermaid()),
+    ];
+    for (name, diagram) in machines {
+        page.push_str(&format!("\n## {name}\n\n```mermaid\n{diagram}```\n"));
+    }
+    page
 }
 
 #[test]

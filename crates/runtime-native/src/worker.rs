@@ -140,7 +140,7 @@ impl Worker {
         let reply = core.hub.store.ask(submit.clone()).await?;
         let (command_id, new, lease) = client.submitted(&submit, reply)?;
         if let Some(lease) = lease {
-            core.launch(claimed_row(submit.start, &lease), false);
+            core.launch(claimed_row(*submit.start, &lease), false);
         }
         Ok((command_id, new))
     }

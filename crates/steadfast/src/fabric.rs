@@ -169,7 +169,8 @@ impl Builder {
         self.note(added)
     }
 
-    /// Registers a command type and the workflow that carries it out. Both have the function's name.
+    /// Registers a command type and the workflow that carries it out. Both have the function's
+    /// name.
     pub fn command<W: Workflow<M>, M>(mut self, workflow: W, contract: Contract) -> Self
     where
         W::Input: schemars::JsonSchema,

@@ -198,7 +198,8 @@ impl ScheduleHandle {
                 requested_by.clone_into(&mut fire.requested_by);
                 let mut slot = slot_row(&row, nominal, now);
                 slot.reason = format!("backfilled by {requested_by}");
-                let fill = op::Backfill { trigger_id: self.id.clone(), slot, fire: fire.clone() };
+                let (trigger_id, made) = (self.id.clone(), Box::new(fire.clone()));
+                let fill = op::Backfill { trigger_id, slot, fire: made };
                 let reply = self.client.inner.ask(fill).await?;
                 let (id, new, _) = self.client.inner.submitted(&fire, reply.submitted)?;
                 line.command = Some((id, new));

@@ -77,6 +77,9 @@ impl Dialect {
             ("int", Sqlite) => "INTEGER",
             ("int", Postgres | Mysql) => "BIGINT",
             ("end", Sqlite) => "STRICT",
+            // The key is the table: one tree to write instead of two.
+            ("small", Sqlite) => "STRICT, WITHOUT ROWID",
+            ("small", Postgres | Mysql) => return self.fill("end"),
             ("end", Postgres) => "",
             ("end", Mysql) => "ENGINE=InnoDB",
             // By their keys, whatever Postgres thinks of a workspace's size: see `together.sql`.

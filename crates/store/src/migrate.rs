@@ -56,7 +56,6 @@ const ADDED: &[(i64, &str)] = &[
     (2, "create_run_parent"),
     (3, "add_run_context"),
     (3, "create_commands"),
-    (3, "create_commands_list"),
     (3, "create_commands_due"),
     (3, "create_command_dependencies"),
     (3, "create_command_dependents"),

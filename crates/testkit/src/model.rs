@@ -8,6 +8,7 @@
 
 mod claim;
 mod command;
+mod dependency;
 mod own;
 mod queue;
 mod read;

@@ -16,6 +16,7 @@ use steadfast_store::{Error, Op, Reply, Store};
 pub use mutants::MUTANTS;
 
 /// What becomes of a request.
+#[allow(clippy::large_enum_variant, reason = "made once for each operation of a test")]
 pub enum Bent {
     /// It is carried out, perhaps changed.
     Do(Op),

@@ -189,8 +189,20 @@ pub(super) const CASES: &[Case] = &[
     Case { variant: "W2 after 1,000,000 runs", history: 1_000_000, slow: true, ..GROWN },
     Case { variant: "W3 after 10,000 runs", history: 10_000, ..GROWN_QUEUE },
     Case { variant: "W3 after 1,000,000 runs", history: 1_000_000, slow: true, ..GROWN_QUEUE },
+    TICK,
 ];
 
+const TICK: Case = Case {
+    workload: "S1",
+    variant: "a tick, 1,000 of 100,000 schedules due",
+    word: "s1",
+    n: [100_000, 0, 100_000],
+    conc: 100,
+    unit: "ms of CPU",
+    better: Better::Lower,
+    engines: &[Ours],
+    ..PLAIN
+};
 const FLEET: Case = Case {
     workload: "W8",
     word: "w8",

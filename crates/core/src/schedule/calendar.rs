@@ -4,14 +4,14 @@
 //! twice fires once; an interval fires whenever the clocks show it; a pattern that never fires is
 //! refused. Zones are compiled in, so that two machines never disagree.
 
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use croner::JobType;
-use croner::parser::{CronParser, Seconds, Year};
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use sha2::{Digest, Sha256};
 
+use super::pattern::Pattern;
 use super::{Misfire, Schedule, wrong};
 use crate::error::{Error, Result};
 use crate::limits;
@@ -21,25 +21,16 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone)]
 pub struct Calendar {
     schedule: Schedule,
-    cron: croner::Cron,
+    pattern: Arc<Pattern>,
     zone: TimeZone,
-    /// Whether it names its times of day, and gives no interval of them.
-    fixed: bool,
 }
 
 impl Calendar {
     /// Checks a schedule, naming what is wrong with it.
     pub fn new(schedule: &Schedule) -> Result<Self> {
-        let text = &schedule.cron_expression;
-        let bad = |why: &str| Error::invalid("SF-0601", format!("cron \"{text}\": {why}"));
-        let parser =
-            CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
-        if text.len() > limits::KEY_BYTES {
-            return Err(bad("is too long"));
-        }
-        let cron = parser.parse(&with_one_sunday(text)).map_err(|e| bad(&e.to_string()))?;
-        let zones = TimeZoneDatabase::bundled();
-        let zone = zones.get(&schedule.timezone).map_err(|_| {
+        let pattern = Pattern::read(&schedule.cron_expression)?;
+        static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
+        let zone = ZONES.get(&schedule.timezone).map_err(|_| {
             Error::invalid(
                 "SF-0602",
                 format!(
@@ -74,12 +65,7 @@ impl Calendar {
         if schedule.start_at.zip(schedule.end_at).is_some_and(|(start, end)| start > end) {
             return Err(wrong("end_at", "is before start_at"));
         }
-        let fixed = cron.determine_job_type() == JobType::FixedTime || names_its_times(text);
-        let calendar = Self { schedule: schedule.clone(), cron, zone, fixed };
-        if calendar.tick(Timestamp::from_micros(0)).is_none() {
-            return Err(bad("never fires"));
-        }
-        Ok(calendar)
+        Ok(Self { schedule: schedule.clone(), pattern, zone })
     }
 
     /// The schedule.
@@ -89,7 +75,7 @@ impl Calendar {
 
     /// The expression in words.
     pub fn describe(&self) -> String {
-        format!("{} ({})", self.cron.describe(), self.schedule.timezone)
+        format!("{} ({})", self.pattern.cron.describe(), self.schedule.timezone)
     }
 
     /// The first nominal time after a moment, if there is one.
@@ -107,10 +93,10 @@ impl Calendar {
     fn tick(&self, after: Timestamp) -> Option<Timestamp> {
         let moment = jiff::Timestamp::from_microsecond(after.as_micros()).ok()?;
         let local = moment.to_zoned(self.zone.clone());
-        let next = if self.fixed {
+        let next = if self.pattern.fixed {
             self.fixed_tick(&local)?
         } else {
-            self.cron.find_next_occurrence(&local, false).ok()?.timestamp()
+            self.pattern.cron.find_next_occurrence(&local, false).ok()?.timestamp()
         };
         Some(Timestamp::from_micros(next.as_microsecond()))
     }
@@ -122,7 +108,7 @@ impl Calendar {
     fn fixed_tick(&self, after: &jiff::Zoned) -> Option<jiff::Timestamp> {
         let mut wall = after.datetime().to_zoned(TimeZone::UTC).ok()?;
         loop {
-            wall = self.cron.find_next_occurrence(&wall, false).ok()?;
+            wall = self.pattern.cron.find_next_occurrence(&wall, false).ok()?;
             let moment = self.moment(wall.datetime())?;
             // Times that are shown a second time have had their moment.
             if moment > after.timestamp() {
@@ -159,20 +145,5 @@ impl Calendar {
         hash.update(nominal.as_micros().to_be_bytes());
         let head = hash.finalize().iter().take(8).fold(0u64, |n, b| (n << 8) | u64::from(*b));
         nominal.after(Duration::from_micros(head % most))
-    }
-}
-
-/// Whether seconds, minutes and hours are numbers, and lists of them.
-fn names_its_times(expression: &str) -> bool {
-    let fields: Vec<&str> = expression.split_whitespace().collect();
-    let numbers = |field: &&str| field.chars().all(|c| c.is_ascii_digit() || c == ',');
-    fields.len() >= 5 && fields[..fields.len() - 3].iter().all(numbers)
-}
-
-/// The expression with Sunday always spelt 0: the library loses the last Sunday of a month, 7L.
-fn with_one_sunday(expression: &str) -> String {
-    match expression.trim_end().rsplit_once(char::is_whitespace) {
-        Some((rest, weekdays)) => format!("{rest} {}", weekdays.to_uppercase().replace("7L", "0L")),
-        None => expression.to_owned(),
     }
 }

@@ -102,7 +102,7 @@ pub(crate) fn submit_op(
     spec.app_version = request.app_version;
     spec.max_attempts = request.max_attempts;
     spec.context = Some(context.to_text());
-    let start = client.start_op(spec)?;
+    let start = Box::new(client.start_op(spec)?);
     Ok(op::Submit {
         command_id,
         command_type: contract.name.clone(),

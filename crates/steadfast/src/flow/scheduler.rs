@@ -21,7 +21,7 @@ use steadfast_store::op;
 use super::ingress::{self, Request};
 
 /// Triggers advanced at the same time: they share commits.
-const TOGETHER: usize = 128;
+const TOGETHER: usize = limits::COMMIT_BATCH;
 /// Definitions kept in memory; beyond it, they are read anew.
 const KNOWN: usize = 20_000;
 
@@ -29,9 +29,11 @@ const KNOWN: usize = 20_000;
 #[derive(Clone)]
 pub(crate) struct Scheduler {
     client: Client,
-    /// Definitions by trigger, with the revision they belong to.
-    known: Arc<Mutex<HashMap<String, (i64, Arc<Planner>)>>>,
+    known: Arc<Mutex<Known>>,
 }
+
+/// Definitions by trigger, with the revision they belong to.
+type Known = HashMap<String, (i64, Arc<Planner>)>;
 
 /// A definition, ready to be asked.
 pub(crate) struct Planner {

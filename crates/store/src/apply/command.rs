@@ -25,38 +25,55 @@ pub(super) const DUPLICATES: i64 = 100;
 
 pub(super) async fn submit(tx: &mut impl Tx, op: &Submit) -> Result<Submitted, Error> {
     let ws = op.start.workspace.as_str();
-    if let Some(found) = existing(tx, op).await? {
-        return met_again(tx, op, &found).await;
-    }
     let Some(place) = start::place(tx, &op.start).await? else {
-        return Ok(Submitted::NoQueue);
+        return refused(tx, op, Submitted::NoQueue).await;
     };
-    let at = params! { workspace: ws, run_id: &op.start.run_id };
-    if first(tx, "run_get", at).await?.is_some() {
-        return Ok(Submitted::RunTaken);
-    }
     let standing = match dependency::standing(tx, ws, &op.after).await? {
         Ok(standing) => standing,
-        Err(missing) => return Ok(Submitted::NoParent(missing)),
+        Err(missing) => return refused(tx, op, Submitted::NoParent(missing)).await,
     };
     let claimed = op.start.claim.is_some() && place.is_open();
     let path = path(&standing, claimed)?;
+    // Written first: most commands are new, and the keys themselves tell those that are not.
     if !insert(tx, op, &path, &standing).await? {
-        // Somebody was faster; the next look finds it.
-        return Err(Error::Transient("the command was submitted elsewhere meanwhile".to_owned()));
+        let gone = || Error::Transient("the command was removed meanwhile".to_owned());
+        let found = existing(tx, op).await?.ok_or_else(gone)?;
+        return met_again(tx, op, &found).await;
     }
+    let lease = match standing {
+        Standing::Met => match start::start_at(tx, &op.start, &place).await? {
+            Started::New(lease) => lease,
+            _ => return without_run(tx, op).await,
+        },
+        _ if is_taken(tx, op).await? => return without_run(tx, op).await,
+        _ => None,
+    };
     for parent in &op.after {
         dependency::add(tx, ws, &op.command_id, parent).await?;
     }
     event::path(tx, op, &path).await?;
     let status = path.last().copied().unwrap_or(CommandStatus::Created);
-    if standing != Standing::Met {
-        return Ok(Submitted::New(status, None));
+    Ok(Submitted::New(status, lease))
+}
+
+/// A refusal, unless the command is there already: then it was not refused before.
+async fn refused(tx: &mut impl Tx, op: &Submit, refusal: Submitted) -> Result<Submitted, Error> {
+    match existing(tx, op).await? {
+        Some(found) => met_again(tx, op, &found).await,
+        None => Ok(refusal),
     }
-    match start::start(tx, &op.start).await? {
-        Started::New(lease) => Ok(Submitted::New(status, lease)),
-        _ => Err(Error::Transient("the run was started elsewhere meanwhile".to_owned())),
-    }
+}
+
+async fn is_taken(tx: &mut impl Tx, op: &Submit) -> Result<bool, Error> {
+    let at = params! { workspace: &op.start.workspace, run_id: &op.start.run_id };
+    Ok(first(tx, "run_get", at).await?.is_some())
+}
+
+/// Takes a new command back: a run that belongs to no command has its run's id.
+async fn without_run(tx: &mut impl Tx, op: &Submit) -> Result<Submitted, Error> {
+    let at = params! { workspace: &op.start.workspace, command_id: &op.command_id };
+    tx.execute("command_delete", at).await?;
+    Ok(Submitted::RunTaken)
 }
 
 /// The statuses that a new command passes, in order.
@@ -102,11 +119,13 @@ async fn insert(
     let new = params! {
         workspace: &op.start.workspace, command_id: &op.command_id,
         command_type: &op.command_type, requested_by: &op.requested_by, ingress: &op.ingress,
-        payload: &op.start.input, context: op.start.context.as_deref().unwrap_or("{}"), status: status.as_str(),
+        payload: &op.start.input, context: op.start.context.as_deref().unwrap_or("{}"),
+        status: status.as_str(),
         prev_status: before.as_str(), cancellation_mode: &op.cancellation_mode,
         idempotency_key: op.idempotency_key.as_deref(), workflow_id: &op.start.run_id,
         expires_at: op.expires_at, due_at: due, events: path.len(), nonce: op.start.seed,
-        launch: launch, error: error, completed_at: status.is_terminal().then_some(op.start.now),
+        launch: launch, error: error,
+        completed_at: status.is_terminal().then_some(op.start.now),
         now: op.start.now,
     };
     Ok(tx.execute("command_insert", new).await? == 1)

@@ -236,17 +236,14 @@ pub(super) async fn list_commands(
         let statuses: Vec<String> = op.status.iter().map(|s| s.as_str().to_owned()).collect();
         given.push(("statuses", statuses.into()));
     }
-    if let Some((at, id)) = &op.after {
-        texts.push(
-            "(created_at < :after_at OR (created_at = :after_at AND command_id < :after_id))",
-        );
-        given.push(("after_at", (*at).into()));
+    if let Some(id) = &op.after {
+        texts.push("command_id < :after_id");
         given.push(("after_id", id.into()));
     }
     let found = tx.query_where("command_list", &texts.join(" AND "), &given).await?;
     let mut commands = found.into_iter().map(rows::command).collect::<Result<Vec<_>, _>>()?;
     let more = commands.len() > limit;
     commands.truncate(limit);
-    let next = commands.last().filter(|_| more).map(|c| (c.created_at, c.command_id.clone()));
+    let next = commands.last().filter(|_| more).map(|c| c.command_id.clone());
     Ok(CommandPage { commands, next })
 }

@@ -9,16 +9,25 @@ use crate::op::{DEFAULT_QUEUE, Debounce, Debounced, Lease, RunRow, Start, Starte
 
 /// Creates a run, or finds the one with its id.
 pub(crate) async fn start(tx: &mut impl Tx, op: &Start) -> Result<Started, Error> {
-    let Some(place) = place(tx, op).await? else {
-        return Ok(Started::NoQueue);
-    };
+    match place(tx, op).await? {
+        Some(place) => start_at(tx, op, &place).await,
+        None => Ok(Started::NoQueue),
+    }
+}
+
+/// The same, with its place on the queue known.
+pub(super) async fn start_at(
+    tx: &mut impl Tx,
+    op: &Start,
+    place: &Place,
+) -> Result<Started, Error> {
     if !op.dedupe_id.is_empty()
         && let Some(reply) = reserve(tx, op).await?
     {
         return Ok(reply);
     }
-    if insert(tx, op, &place).await? {
-        return Ok(made(op, &place));
+    if insert(tx, op, place).await? {
+        return Ok(made(op, place));
     }
     let row =
         first(tx, "run_lock", params! { workspace: &op.workspace, run_id: &op.run_id }).await?;

@@ -66,7 +66,8 @@ async fn run(session: &mut MySession, ddl: &Ddl) -> Result<(), Error> {
          + (SELECT COUNT(*) FROM information_schema.statistics \
             WHERE table_schema = DATABASE() AND index_name = '{name}') \
          + (SELECT COUNT(*) FROM information_schema.columns \
-            WHERE table_schema = DATABASE() AND table_name = '{table}' AND column_name = '{column}')",
+            WHERE table_schema = DATABASE() \
+                AND table_name = '{table}' AND column_name = '{column}')",
         name = ddl.creates
     );
     if !ddl.creates.is_empty() && session.number(&exists).await?.unwrap_or(0) > 0 {

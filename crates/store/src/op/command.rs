@@ -87,7 +87,7 @@ pub struct Submit {
     /// Commands to wait for.
     pub after: Vec<Parent>,
     /// Its run: id, workflow, payload, queue, context. Started when nothing is waited for.
-    pub start: Start,
+    pub start: Box<Start>,
 }
 
 /// What became of a submission.
@@ -142,7 +142,8 @@ pub struct CommandDetail {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundCommand(pub Option<Box<CommandDetail>>);
 
-/// Asks for commands, newest first.
+/// Asks for commands by their ids, the last first: ids that begin with their time make that the
+/// newest.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ListCommands {
     /// The workspace.
@@ -151,8 +152,8 @@ pub struct ListCommands {
     pub command_type: Option<String>,
     /// Only in one of these statuses; in any if there are none here.
     pub status: Vec<CommandStatus>,
-    /// Where the last page ended: creation time and id.
-    pub after: Option<(Timestamp, String)>,
+    /// The id with which the last page ended.
+    pub after: Option<String>,
     /// Most rows.
     pub limit: usize,
 }
@@ -163,7 +164,7 @@ pub struct CommandPage {
     /// The commands.
     pub commands: Vec<CommandRow>,
     /// Where to go on, if there is more.
-    pub next: Option<(Timestamp, String)>,
+    pub next: Option<String>,
 }
 
 /// Stops a command.

@@ -163,7 +163,7 @@ pub struct Backfill {
     /// The slot, as it stands when the command is made.
     pub slot: SlotRow,
     /// The command.
-    pub fire: Submit,
+    pub fire: Box<Submit>,
 }
 
 /// What became of it.

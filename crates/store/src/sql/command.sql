@@ -7,6 +7,9 @@ VALUES (:command_id, :command_type, :requested_by, :ingress, :payload, :context,
     :workspace, :prev_status, :due_at, :events, :nonce, :launch)
 {{or_keep:command_id}};
 
+-- name: command_delete
+DELETE FROM commands WHERE workspace = :workspace AND command_id = :command_id;
+
 -- name: command_get
 SELECT {{command_columns}} FROM commands WHERE workspace = :workspace AND command_id = :command_id;
 
@@ -32,7 +35,7 @@ UPDATE commands SET collapsed = collapsed + 1 WHERE workspace = :workspace AND c
 -- name: command_list
 SELECT {{command_columns}} FROM commands
 WHERE workspace = :workspace AND {{conditions}}
-ORDER BY created_at DESC, command_id DESC LIMIT :limit;
+ORDER BY command_id DESC LIMIT :limit;
 
 -- name: command_due
 SELECT command_id FROM commands
@@ -71,6 +74,28 @@ ORDER BY d.child_command_id;
 -- name: event_insert
 INSERT INTO domain_events (workspace, event_id, command_id, purpose, event_type, payload, actor, trace_id, created_at)
 VALUES (:workspace, :event_id, :command_id, :purpose, :event_type, :payload, :actor, :trace_id, :now)
+{{or_keep:event_id}};
+
+-- The first events of a command, which differ in little.
+-- name: event_path_2
+INSERT INTO domain_events (workspace, event_id, command_id, purpose, event_type, payload, actor, trace_id, created_at)
+VALUES (:workspace, :event_id_0, :command_id, 'event', :event_type_0, :payload, :actor, :trace_id, :now),
+    (:workspace, :event_id_1, :command_id, 'event', :event_type_1, '{}', :actor, :trace_id, :now)
+{{or_keep:event_id}};
+
+-- name: event_path_3
+INSERT INTO domain_events (workspace, event_id, command_id, purpose, event_type, payload, actor, trace_id, created_at)
+VALUES (:workspace, :event_id_0, :command_id, 'event', :event_type_0, :payload, :actor, :trace_id, :now),
+    (:workspace, :event_id_1, :command_id, 'event', :event_type_1, '{}', :actor, :trace_id, :now),
+    (:workspace, :event_id_2, :command_id, 'event', :event_type_2, '{}', :actor, :trace_id, :now)
+{{or_keep:event_id}};
+
+-- name: event_path_4
+INSERT INTO domain_events (workspace, event_id, command_id, purpose, event_type, payload, actor, trace_id, created_at)
+VALUES (:workspace, :event_id_0, :command_id, 'event', :event_type_0, :payload, :actor, :trace_id, :now),
+    (:workspace, :event_id_1, :command_id, 'event', :event_type_1, '{}', :actor, :trace_id, :now),
+    (:workspace, :event_id_2, :command_id, 'event', :event_type_2, '{}', :actor, :trace_id, :now),
+    (:workspace, :event_id_3, :command_id, 'event', :event_type_3, '{}', :actor, :trace_id, :now)
 {{or_keep:event_id}};
 
 -- name: event_list

@@ -1,6 +1,7 @@
 -- The one schema. Keys are binary and never null, times are microseconds UTC, payloads are JSON text.
 -- A new database gets all of it; migrate.rs says what older ones lack.
--- Holes: {{key}} a bounded key, {{ws}} a workspace, {{text}} a payload, {{int}} 64 bits, {{end}} table options.
+-- Holes: {{key}} a bounded key, {{ws}} a workspace, {{text}} a payload, {{int}} 64 bits, {{end}} table options,
+-- {{small}} the same where rows are small and found by their key.
 
 -- name: create_run
 CREATE TABLE run (
@@ -211,9 +212,6 @@ CREATE TABLE commands (
         (status IN ('succeeded', 'failed', 'cancelled', 'expired', 'compensated')) = (completed_at IS NOT NULL))
 ) {{end}};
 
--- name: create_commands_list
-CREATE INDEX commands_list ON commands (workspace, created_at, command_id);
-
 -- name: create_commands_due
 CREATE INDEX commands_due ON commands (workspace, due_at) {{of_due}};
 
@@ -225,7 +223,7 @@ CREATE TABLE command_dependencies (
     required_status {{ws}} NOT NULL,
     propagate_cancellation {{int}} NOT NULL,
     PRIMARY KEY (workspace, child_command_id, parent_command_id)
-) {{end}};
+) {{small}};
 
 -- name: create_command_dependents
 CREATE INDEX command_dependents ON command_dependencies (workspace, parent_command_id);
@@ -239,7 +237,7 @@ CREATE TABLE command_duplicates (
     ingress {{ws}} NOT NULL,
     created_at {{int}} NOT NULL,
     PRIMARY KEY (workspace, command_id, nonce)
-) {{end}};
+) {{small}};
 
 -- name: create_domain_events
 CREATE TABLE domain_events (
@@ -254,7 +252,7 @@ CREATE TABLE domain_events (
     created_at {{int}} NOT NULL,
     PRIMARY KEY (workspace, event_id),
     CONSTRAINT domain_events_purpose CHECK (purpose IN ('event', 'audit', 'agent_step'))
-) {{end}};
+) {{small}};
 
 -- name: create_domain_events_list
 CREATE INDEX domain_events_list ON domain_events (workspace, created_at, event_id);
@@ -301,7 +299,7 @@ CREATE TABLE trigger_slots (
     decided_at {{int}} NOT NULL,
     PRIMARY KEY (workspace, trigger_id, nominal_at),
     CONSTRAINT trigger_slots_lifecycle CHECK ({{arrows:slot}})
-) {{end}};
+) {{small}};
 
 -- name: create_activity_runs
 CREATE TABLE activity_runs (
@@ -332,7 +330,7 @@ CREATE TABLE task_instances (
     params {{text}} NOT NULL,
     created_at {{int}} NOT NULL,
     PRIMARY KEY (workspace, id)
-) {{end}};
+) {{small}};
 
 -- name: create_task_instances_run
 CREATE INDEX task_instances_run ON task_instances (workspace, run_id, id);

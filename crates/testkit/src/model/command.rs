@@ -9,63 +9,34 @@ use steadfast_core::{
 };
 use steadfast_store::op::{
     Cancel, CancelCommand, CommandCancelled, CommandDetail, CommandPage, CommandRef, CommandRow,
-    Depend, Depended, Duplicate, EventPage, EventRow, FoundCommand, GetCommand, Lease,
-    ListCommands, ListEvents, Parent, RunRow, SettleCommands, Settled, SlotRow, Start, Started,
-    Submit, Submitted,
+    Duplicate, EventPage, EventRow, FoundCommand, GetCommand, Lease, ListCommands, ListEvents,
+    RunRow, SettleCommands, Settled, SlotRow, Start, Started, Submit, Submitted,
 };
 
+use super::dependency::{Standing, lost, standing};
 use super::{Model, key};
 
 /// A command, and what is kept beside it.
 #[derive(Debug, Clone)]
 pub(super) struct Command {
-    row: CommandRow,
+    pub(super) row: CommandRow,
     due_at: Timestamp,
     events: i64,
-    start: Start,
-}
-
-/// Where a command stands with what it waits for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Standing {
-    Met,
-    Waiting,
-    Lost { parent: String, propagate: bool },
-}
-
-fn standing<'a>(parents: impl Iterator<Item = (&'a Parent, CommandStatus)>) -> Standing {
-    let mut so_far = Standing::Met;
-    for (parent, status) in parents {
-        let met = parent.required.map_or(status.is_terminal(), |wanted| wanted == status);
-        so_far = match so_far {
-            lost @ Standing::Lost { .. } => return lost,
-            standing if met => standing,
-            _ if status.is_terminal() => {
-                Standing::Lost { parent: parent.command_id.clone(), propagate: parent.propagate }
-            }
-            _ => Standing::Waiting,
-        };
-    }
-    so_far
-}
-
-fn lost(parent: &str) -> Error {
-    let text = format!("command \"{parent}\", which this one waits for, did not end as required");
-    Error::new(ErrorClass::Cancelled, "SF-0507", text)
+    pub(super) start: Start,
 }
 
 /// A move of a command: what happened, with what, by whom.
-struct Step<'a> {
-    event: CommandEvent,
-    result: Option<&'a str>,
-    error: Option<&'a Error>,
-    actor: &'a str,
-    until: Option<Timestamp>,
-    now: Timestamp,
+pub(super) struct Step<'a> {
+    pub(super) event: CommandEvent,
+    pub(super) result: Option<&'a str>,
+    pub(super) error: Option<&'a Error>,
+    pub(super) actor: &'a str,
+    pub(super) until: Option<Timestamp>,
+    pub(super) now: Timestamp,
 }
 
 impl<'a> Step<'a> {
-    fn new(event: CommandEvent, actor: &'a str, now: Timestamp) -> Self {
+    pub(super) fn new(event: CommandEvent, actor: &'a str, now: Timestamp) -> Self {
         Self { event, result: None, error: None, actor, until: None, now }
     }
 }
@@ -101,7 +72,7 @@ impl Model {
                 row: new_row(op),
                 due_at: op.expires_at.unwrap_or(Timestamp::NEVER),
                 events: 0,
-                start: op.start.clone(),
+                start: (*op.start).clone(),
             },
         );
         for parent in &op.after {
@@ -188,7 +159,7 @@ impl Model {
         );
     }
 
-    fn status_of(&self, ws: &str, command_id: &str) -> Option<CommandStatus> {
+    pub(super) fn status_of(&self, ws: &str, command_id: &str) -> Option<CommandStatus> {
         self.commands.get(&key(ws, command_id)).map(|command| command.row.status)
     }
 
@@ -255,7 +226,7 @@ impl Model {
     }
 
     /// Takes an arrow; false if there is none.
-    fn step(&mut self, ws: &str, command_id: &str, step: &Step<'_>) -> bool {
+    pub(super) fn step(&mut self, ws: &str, command_id: &str, step: &Step<'_>) -> bool {
         let at = key(ws, command_id);
         let Some(command) = self.commands.get(&at) else { return false };
         let Ok(arrow) = command.row.status.on(step.event) else { return false };
@@ -322,69 +293,6 @@ impl Model {
         let step = Step { event, result, error, actor, until, now };
         if self.step(ws, &row.command_id, &step) {
             self.release_if_over(ws, &row.command_id, now);
-        }
-    }
-
-    fn release_if_over(&mut self, ws: &str, command_id: &str, now: Timestamp) {
-        if self.status_of(ws, command_id).is_some_and(CommandStatus::is_terminal) {
-            self.release_commands(ws, command_id, now);
-        }
-    }
-
-    fn release_commands(&mut self, ws: &str, command_id: &str, now: Timestamp) {
-        let mut ended = vec![command_id.to_owned()];
-        while let Some(id) = ended.pop() {
-            for child in self.dependents(ws, &id) {
-                if self.release_command(ws, &child, now) {
-                    ended.push(child);
-                }
-            }
-        }
-    }
-
-    fn dependents(&self, ws: &str, parent: &str) -> Vec<String> {
-        let waits = |id: &str| self.status_of(ws, id) == Some(CommandStatus::Validated);
-        let of = self.dependencies.iter().filter(|((w, _, p), _)| w == ws && p == parent);
-        of.map(|((_, child, _), _)| child.clone()).filter(|child| waits(child)).collect()
-    }
-
-    fn parents_of(&self, ws: &str, command_id: &str) -> Vec<(Parent, CommandStatus)> {
-        let of = self.dependencies.iter().filter(|((w, c, _), _)| w == ws && c == command_id);
-        of.filter_map(|(_, parent)| Some((parent.clone(), self.status_of(ws, &parent.command_id)?)))
-            .collect()
-    }
-
-    /// Begins or ends a command that waited; true if it ended.
-    fn release_command(&mut self, ws: &str, child: &str, now: Timestamp) -> bool {
-        let parents = self.parents_of(ws, child);
-        let actor = "system:dependency";
-        match standing(parents.iter().map(|(parent, status)| (parent, *status))) {
-            Standing::Waiting => false,
-            Standing::Lost { parent, propagate } => {
-                let event = if propagate { CommandEvent::Cancel } else { CommandEvent::Fail };
-                let reason = lost(&parent);
-                let step = Step { error: Some(&reason), ..Step::new(event, actor, now) };
-                self.step(ws, child, &step)
-            }
-            Standing::Met => {
-                let Some(command) = self.commands.get(&key(ws, child)).cloned() else {
-                    return false;
-                };
-                let context = Some(command.row.context);
-                let start = Start { ready_at: now, now, claim: None, context, ..command.start };
-                if matches!(self.start(&start), Started::New(_)) {
-                    self.step(ws, child, &Step::new(CommandEvent::Queue, actor, now));
-                    return false;
-                }
-                let reason = Error::new(
-                    ErrorClass::Conflict,
-                    "SF-0508",
-                    "the command's run cannot be started: its id or its queue is not free",
-                );
-                let fail = Step::new(CommandEvent::Fail, actor, now);
-                self.step(ws, child, &Step { error: Some(&reason), ..fail });
-                true
-            }
         }
     }
 
@@ -460,50 +368,6 @@ impl Model {
         true
     }
 
-    pub(super) fn depend(&mut self, op: &Depend) -> Depended {
-        let ws = op.workspace.as_str();
-        let Some(parent) = self.status_of(ws, &op.parent.command_id) else {
-            return Depended::NotFound(op.parent.command_id.clone());
-        };
-        let Some(status) = self.status_of(ws, &op.command_id) else {
-            return Depended::NotFound(op.command_id.clone());
-        };
-        if let Some(way) = self.way_up(ws, &op.parent.command_id, &op.command_id) {
-            return Depended::Cycle(way);
-        }
-        if status != CommandStatus::Validated {
-            return Depended::TooLate(status);
-        }
-        let at = (ws.to_owned(), op.command_id.clone(), op.parent.command_id.clone());
-        if !self.dependencies.has(&at) {
-            self.dependencies.put(at, op.parent.clone());
-        }
-        let after = standing([(&op.parent, parent)].into_iter());
-        if matches!(after, Standing::Lost { .. }) {
-            self.release_command(ws, &op.command_id, op.now);
-            self.release_commands(ws, &op.command_id, op.now);
-        }
-        Depended::Done
-    }
-
-    fn way_up(&self, ws: &str, from: &str, to: &str) -> Option<Vec<String>> {
-        let mut ways = std::collections::VecDeque::from([vec![from.to_owned()]]);
-        let mut seen = vec![from.to_owned()];
-        while let Some(way) = ways.pop_front() {
-            let at = way.last().cloned()?;
-            if at == to {
-                return Some(way);
-            }
-            for (parent, _) in self.parents_of(ws, &at) {
-                if !seen.contains(&parent.command_id) {
-                    seen.push(parent.command_id.clone());
-                    ways.push_back([&way[..], &[parent.command_id]].concat());
-                }
-            }
-        }
-        None
-    }
-
     pub(super) fn get_command(&self, op: &GetCommand) -> FoundCommand {
         let ws = op.workspace.as_str();
         let Some(command) = self.find_command(ws, &op.which) else {
@@ -530,16 +394,13 @@ impl Model {
             .map(|command| command.row.clone())
             .filter(|row| op.command_type.as_ref().is_none_or(|t| row.command_type == *t))
             .filter(|row| op.status.is_empty() || op.status.contains(&row.status))
-            .filter(|row| {
-                let here = (row.created_at, row.command_id.clone());
-                op.after.as_ref().is_none_or(|after| here < *after)
-            })
+            .filter(|row| op.after.as_ref().is_none_or(|after| row.command_id < *after))
             .collect();
-        found.sort_by_key(|row| std::cmp::Reverse((row.created_at, row.command_id.clone())));
+        found.sort_by_key(|row| std::cmp::Reverse(row.command_id.clone()));
         let limit = op.limit.clamp(1, limits::PAGE_ROWS);
         let more = found.len() > limit;
         found.truncate(limit);
-        let next = found.last().filter(|_| more).map(|c| (c.created_at, c.command_id.clone()));
+        let next = found.last().filter(|_| more).map(|c| c.command_id.clone());
         CommandPage { commands: found, next }
     }
 

@@ -1,4 +1,5 @@
-//! Triggers and their slots: a slot is decided once, by whoever has read the trigger's last version.
+//! Triggers and their slots: a slot is decided once, by whoever has read the trigger's last
+//! version.
 
 use steadfast_core::schedule::{Overlap, SlotEvent, SlotStatus};
 use steadfast_core::{Timestamp, limits};
@@ -85,7 +86,7 @@ impl Model {
                 && *at < nominal.as_micros()
                 && slot.status == SlotStatus::Fired
         };
-        let (_, last) = self.trigger_slots.iter().filter(of).next_back()?;
+        let (_, last) = self.trigger_slots.iter().rfind(of)?;
         (!self.is_over(&op.workspace, &last.command_id)).then(|| last.command_id.clone())
     }
 

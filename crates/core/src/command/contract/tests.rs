@@ -1,3 +1,5 @@
+//! Contracts: what is refused, by its field, and what an operation gets.
+
 use serde_json::json;
 
 use super::*;

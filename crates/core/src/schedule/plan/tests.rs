@@ -1,3 +1,5 @@
+//! Plans: outages under each policy, taken whole and in steps.
+
 use super::*;
 use crate::schedule::{Schedule, parse_moment};
 

@@ -31,7 +31,11 @@ impl Generator {
             76..82 => {
                 let (trigger_id, fire) = (self.random.text(TRIGGERS), self.submit());
                 let slot = SlotRow { status: SlotStatus::Fired, ..self.slot() };
-                Op::Backfill(Backfill { trigger_id, slot, fire: Submit { after: vec![], ..fire } })
+                Op::Backfill(Backfill {
+                    trigger_id,
+                    slot,
+                    fire: Box::new(Submit { after: vec![], ..fire }),
+                })
             }
             82..85 => Op::LogActivity(self.log_activity()),
             _ => self.read_upper(),
@@ -78,7 +82,7 @@ impl Generator {
                 Timestamp::from_micros(start.now.as_micros() + r.number(1, 200) * SECOND)
             }),
             after: if r.chance(60) { Vec::new() } else { after },
-            start,
+            start: Box::new(start),
             command_id,
         }
     }
@@ -256,7 +260,7 @@ impl Generator {
                 workspace,
                 command_type: r.maybe(20, |_| "ship".to_owned()),
                 status: r.maybe(30, |_| vec![CommandStatus::Queued]).unwrap_or_default(),
-                after: r.maybe(30, |_| (now, command_id)),
+                after: r.maybe(30, |_| command_id),
                 limit,
             }),
             3 => Op::ListEvents(ListEvents {

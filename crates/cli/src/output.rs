@@ -1,0 +1,93 @@
+//! What commands have in common: where the store is, and how results are shown.
+//!
+//! Invariants: tables are for people, JSON lines for programs, and both hold the same rows; ids are
+//! shown whole, so that they can be copied.
+
+use steadfast::Client;
+
+/// Where, and how.
+#[derive(clap::Args)]
+pub(crate) struct At {
+    /// The store: sqlite://file, postgres://… or mysql://….
+    #[arg(long, env = "STEADFAST_STORE", global = true)]
+    store: Option<String>,
+    /// The workspace.
+    #[arg(long, default_value = "default", env = "STEADFAST_WORKSPACE", global = true)]
+    workspace: String,
+    /// How results are shown.
+    #[arg(short, long, value_enum, default_value_t = Output::Table, global = true)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Output {
+    /// Columns.
+    Table,
+    /// One JSON object a line.
+    Json,
+    /// The first column alone.
+    Ids,
+}
+
+impl At {
+    pub(crate) async fn connect(&self) -> anyhow::Result<Client> {
+        let Some(store) = &self.store else {
+            anyhow::bail!("name the store with --store URL or STEADFAST_STORE");
+        };
+        // A reader must not leave an empty database behind where there was none.
+        if let Some(file) = store.strip_prefix("sqlite://")
+            && !std::path::Path::new(file).exists()
+        {
+            anyhow::bail!("there is no SQLite file {file}");
+        }
+        Ok(Client::connect_to(store, &self.workspace).await?)
+    }
+
+    /// Who asks, as events will tell.
+    pub(crate) fn requested_by(&self) -> String {
+        let user = std::env::var("USER").unwrap_or_default();
+        format!("user:{}", if user.is_empty() { "cli" } else { &user })
+    }
+}
+
+/// Rows, shown when they are all there.
+pub(crate) struct Table<const N: usize> {
+    head: [&'static str; N],
+    rows: Vec<([String; N], serde_json::Value)>,
+}
+
+impl<const N: usize> Table<N> {
+    pub(crate) fn new(head: [&'static str; N]) -> Self {
+        Self { head, rows: Vec::new() }
+    }
+
+    /// A row, as a person and as a program want it.
+    pub(crate) fn row(&mut self, cells: [String; N], whole: serde_json::Value) {
+        self.rows.push((cells, whole));
+    }
+
+    pub(crate) fn print(&self, how: Output) {
+        match how {
+            Output::Json => self.rows.iter().for_each(|(_, whole)| println!("{whole}")),
+            Output::Ids => self.rows.iter().for_each(|(cells, _)| println!("{}", cells[0])),
+            Output::Table => self.columns(),
+        }
+    }
+
+    fn columns(&self) {
+        let mut widths = self.head.map(str::len);
+        for (cells, _) in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(cells) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        let line = |cells: [&str; N]| {
+            let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+            padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        println!("{}", line(self.head));
+        for (cells, _) in &self.rows {
+            println!("{}", line(std::array::from_fn(|at| cells[at].as_str())));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Cron expressions, read once: schedules by the thousand have few different ones.
+//!
+//! Invariants: an expression that never fires is refused; what is kept in memory is bounded.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use croner::JobType;
+use croner::parser::{CronParser, Seconds, Year};
+use jiff::tz::TimeZone;
+
+use crate::error::{Error, Result};
+use crate::limits;
+
+/// Expressions kept; beyond it, they are read anew.
+const KNOWN: usize = 1_000;
+
+/// An expression, ready to be asked.
+#[derive(Debug)]
+pub(super) struct Pattern {
+    pub(super) cron: croner::Cron,
+    /// Whether it names its times of day, and gives no interval of them.
+    pub(super) fixed: bool,
+}
+
+impl Pattern {
+    pub(super) fn read(text: &str) -> Result<Arc<Self>> {
+        static READ: LazyLock<Mutex<BTreeMap<String, Arc<Pattern>>>> =
+            LazyLock::new(Mutex::default);
+        let read = || READ.lock().expect("invariant: nothing panics under the lock");
+        if let Some(known) = read().get(text) {
+            return Ok(known.clone());
+        }
+        let made = Arc::new(Self::parse(text)?);
+        let mut known = read();
+        if known.len() >= KNOWN {
+            known.clear();
+        }
+        known.insert(text.to_owned(), made.clone());
+        Ok(made)
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let bad = |why: &str| Error::invalid("SF-0601", format!("cron \"{text}\": {why}"));
+        if text.len() > limits::KEY_BYTES {
+            return Err(bad("is too long"));
+        }
+        let parser =
+            CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
+        let cron = parser.parse(&with_one_sunday(text)).map_err(|e| bad(&e.to_string()))?;
+        let epoch = jiff::Timestamp::UNIX_EPOCH.to_zoned(TimeZone::UTC);
+        if cron.find_next_occurrence(&epoch, false).is_err() {
+            return Err(bad("never fires"));
+        }
+        let fixed = cron.determine_job_type() == JobType::FixedTime || names_its_times(text);
+        Ok(Self { cron, fixed })
+    }
+}
+
+/// Whether seconds, minutes and hours are numbers, and lists of them.
+fn names_its_times(expression: &str) -> bool {
+    let fields: Vec<&str> = expression.split_whitespace().collect();
+    let numbers = |field: &&str| field.chars().all(|c| c.is_ascii_digit() || c == ',');
+    fields.len() >= 5 && fields[..fields.len() - 3].iter().all(numbers)
+}
+
+/// The expression with Sunday always spelt 0: the library loses the last Sunday of a month, 7L.
+fn with_one_sunday(expression: &str) -> String {
+    match expression.trim_end().rsplit_once(char::is_whitespace) {
+        Some((rest, weekdays)) => format!("{rest} {}", weekdays.to_uppercase().replace("7L", "0L")),
+        None => expression.to_owned(),
+    }
+}
