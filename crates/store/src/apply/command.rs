@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::gate::{Tx, first, params};
 use crate::op::{
     CancelCommand, CommandCancelled, CommandRef, CommandRow, Lease, RunRow, SettleCommands,
-    Settled, Start, Started, Submit, Submitted,
+    Settled, Start, Submit, Submitted,
 };
 
 /// Who else wanted a command is listed up to here; beyond it, only counted.
@@ -41,10 +41,10 @@ pub(super) async fn submit(tx: &mut impl Tx, op: &Submit) -> Result<Submitted, E
         return met_again(tx, op, &found).await;
     }
     let lease = match standing {
-        Standing::Met => match start::start_at(tx, &op.start, &place).await? {
-            Started::New(lease) => lease,
-            _ => return without_run(tx, op).await,
-        },
+        Standing::Met if start::insert(tx, &op.start, &place).await? => {
+            start::first_lease(&op.start, &place)
+        }
+        Standing::Met => return without_run(tx, op).await,
         _ if is_taken(tx, op).await? => return without_run(tx, op).await,
         _ => None,
     };

@@ -9,25 +9,16 @@ use crate::op::{DEFAULT_QUEUE, Debounce, Debounced, Lease, RunRow, Start, Starte
 
 /// Creates a run, or finds the one with its id.
 pub(crate) async fn start(tx: &mut impl Tx, op: &Start) -> Result<Started, Error> {
-    match place(tx, op).await? {
-        Some(place) => start_at(tx, op, &place).await,
-        None => Ok(Started::NoQueue),
-    }
-}
-
-/// The same, with its place on the queue known.
-pub(super) async fn start_at(
-    tx: &mut impl Tx,
-    op: &Start,
-    place: &Place,
-) -> Result<Started, Error> {
+    let Some(place) = place(tx, op).await? else {
+        return Ok(Started::NoQueue);
+    };
     if !op.dedupe_id.is_empty()
         && let Some(reply) = reserve(tx, op).await?
     {
         return Ok(reply);
     }
-    if insert(tx, op, place).await? {
-        return Ok(made(op, place));
+    if insert(tx, op, &place).await? {
+        return Ok(made(op, &place));
     }
     let row =
         first(tx, "run_lock", params! { workspace: &op.workspace, run_id: &op.run_id }).await?;
@@ -43,8 +34,13 @@ pub(super) async fn start_at(
 
 /// The answer to a start that made a run.
 pub(super) fn made(op: &Start, place: &Place) -> Started {
+    Started::New(first_lease(op, place))
+}
+
+/// The lease of a new run, if it was claimed as it was made.
+pub(super) fn first_lease(op: &Start, place: &Place) -> Option<Lease> {
     let claimed = op.claim.as_ref().filter(|_| place.open);
-    Started::New(claimed.map(|(worker, _)| lease(op, worker)))
+    claimed.map(|(worker, _)| lease(op, worker))
 }
 
 /// Where on the queue the run goes.
@@ -96,7 +92,8 @@ async fn reserve(tx: &mut impl Tx, op: &Start) -> Result<Option<Started>, Error>
     }
 }
 
-async fn insert(tx: &mut impl Tx, op: &Start, place: &Place) -> Result<bool, Error> {
+/// Writes a new run; false if its id is taken.
+pub(super) async fn insert(tx: &mut impl Tx, op: &Start, place: &Place) -> Result<bool, Error> {
     Ok(tx.execute("run_insert", &fields(op, place)).await? == 1)
 }
 

@@ -261,20 +261,28 @@ mod tests {
         assert_eq!(std::fs::metadata(&file).unwrap().len(), 3200, "it is left alone");
     }
 
-    /// Version 1 was this schema without the index by parent.
+    /// Version 1 was this schema without the index by parent, commands and triggers.
     #[test]
     fn a_schema_of_version_1_is_brought_up_to_date() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("old.db");
         let file = file.to_str().unwrap();
         let old = open_ready(file).unwrap();
-        let age = format!("DROP INDEX run_parent; UPDATE {VERSION_TABLE} SET version = 1");
+        let age = format!(
+            "DROP INDEX run_parent; ALTER TABLE run DROP COLUMN context; \
+             DROP TABLE commands; DROP TABLE command_dependencies; DROP TABLE command_duplicates; \
+             DROP TABLE domain_events; DROP TABLE triggers; DROP TABLE trigger_slots; \
+             DROP TABLE activity_runs; DROP TABLE task_instances; \
+             UPDATE {VERSION_TABLE} SET version = 1"
+        );
         old.execute_batch(&age).unwrap();
         drop(old);
         let new = open_ready(file).unwrap();
         assert_eq!(number(&new, &format!("SELECT MAX(version) FROM {VERSION_TABLE}")), VERSION);
         let index = "SELECT COUNT(*) FROM sqlite_master WHERE name = 'run_parent'";
         assert_eq!(number(&new, index), 1);
+        assert_eq!(number(&new, "SELECT COUNT(context) FROM run"), 0);
+        assert_eq!(number(&new, "SELECT COUNT(*) FROM trigger_slots"), 0);
     }
 
     /// Not by reading every run of the workspace in the wanted order, which SQLite likes to do.

@@ -173,10 +173,10 @@ async fn an_interrupted_migration_is_taken_up(database: &Database) {
     }
     let store = database.open().await;
     store.ask(start("a", false)).await.unwrap();
-    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 2);
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 3);
 }
 
-/// Version 1 was this schema without the index by parent.
+/// Version 1 was this schema without the index by parent, commands and triggers.
 async fn a_schema_of_version_1_is_brought_up_to_date(database: &Database) {
     let store = database.open().await;
     store.ask(start("a", false)).await.unwrap();
@@ -193,9 +193,24 @@ async fn a_schema_of_version_1_is_brought_up_to_date(database: &Database) {
         ),
     };
     database.execute(drop_index).await;
+    database.execute("ALTER TABLE run DROP COLUMN context").await;
+    for table in [
+        "commands",
+        "command_dependencies",
+        "command_duplicates",
+        "domain_events",
+        "triggers",
+        "trigger_slots",
+        "activity_runs",
+        "task_instances",
+    ] {
+        database.execute(&format!("DROP TABLE {table}")).await;
+    }
     database.execute("UPDATE steadfast_schema SET version = 1").await;
     let store = database.open().await;
-    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 2);
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 3);
+    assert_eq!(database.number("SELECT COUNT(context) FROM run").await, 0);
+    assert_eq!(database.number("SELECT COUNT(*) FROM trigger_slots").await, 0);
     assert_eq!(database.number(count_index).await, 1);
     assert!(run(&store, "a").await.is_some());
 }
