@@ -16,6 +16,9 @@ pub struct Progress {
     pub gap: Option<Gap>,
     /// When the schedule last was not to fire.
     pub absence: Option<Absence>,
+    /// Whether this is the schedule's last look: a nominal time that has come waits no longer for
+    /// its share of the jitter.
+    pub last: bool,
 }
 
 /// A gap that takes more than one planning step. It was measured once, and stays so.
@@ -27,6 +30,9 @@ pub struct Gap {
     pub first: Timestamp,
     /// Slots before this one are not fired by themselves.
     pub keep: Timestamp,
+    /// Whether it was measured for the last time: then it has every nominal time up to its end.
+    #[serde(default)]
+    pub last: bool,
 }
 
 /// A time in which the schedule was told not to fire.
@@ -78,11 +84,14 @@ pub struct Plan {
 impl Calendar {
     /// The verdicts on the slots that are due at `now`, at most `most` of them.
     pub fn plan(&self, id: &str, progress: &Progress, now: Timestamp, most: usize) -> Plan {
-        let gap = progress.gap.unwrap_or_else(|| self.measure(id, progress.cursor, now));
+        let gap = progress.gap.unwrap_or_else(|| self.measure(id, progress, now));
         let mut plan =
             Plan { slots: Vec::new(), cursor: progress.cursor, gap: None, due: Timestamp::NEVER };
         while let Some(nominal) = self.after(plan.cursor) {
-            let due = self.due(id, nominal);
+            let mut due = self.due(id, nominal);
+            if gap.last && nominal <= gap.until {
+                due = due.min(gap.until);
+            }
             if due > gap.until {
                 // What became due while a gap was worked off is looked at next.
                 plan.due = due;
@@ -130,8 +139,8 @@ impl Calendar {
     }
 
     /// Measures what has passed since the cursor.
-    fn measure(&self, id: &str, cursor: Timestamp, now: Timestamp) -> Gap {
-        let schedule = self.schedule();
+    fn measure(&self, id: &str, progress: &Progress, now: Timestamp) -> Gap {
+        let (schedule, cursor) = (self.schedule(), progress.cursor);
         let grace = Duration::from_secs(schedule.grace_seconds.into());
         let jitter = Duration::from_secs(schedule.jitter_seconds.into());
         let late = |nominal: &Timestamp| self.due(id, *nominal).after(grace) < now;
@@ -139,7 +148,7 @@ impl Calendar {
         let recent = cursor.max(now.before(grace).before(jitter).before(Duration::from_micros(1)));
         let in_time = self.between(recent, now).find(|nominal| !late(nominal));
         let in_time = in_time.unwrap_or(Timestamp::NEVER);
-        let gap = |first, keep| Gap { until: now, first, keep };
+        let gap = |first, keep| Gap { until: now, first, keep, last: progress.last };
         let begin = match schedule.catchup_window_seconds {
             Some(window) => {
                 let oldest = now.before(Duration::from_secs(window));
@@ -160,7 +169,11 @@ impl Calendar {
                     return gap(first, first);
                 }
                 // From the cursor: a slot that is not due yet holds up those behind it.
-                gap(first, self.last_due(id, cursor, now).unwrap_or(first))
+                let keep = match progress.last {
+                    true => self.latest(cursor, now, 1, Timestamp::NEVER),
+                    false => self.last_due(id, cursor, now),
+                };
+                gap(first, keep.unwrap_or(first))
             }
         }
     }

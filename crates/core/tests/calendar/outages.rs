@@ -50,7 +50,7 @@ struct Scheduler<'a> {
 
 impl<'a> Scheduler<'a> {
     fn new(calendar: &'a Calendar, cursor: Timestamp) -> Self {
-        let progress = Progress { cursor, gap: None, absence: None };
+        let progress = Progress { cursor, gap: None, absence: None, last: false };
         Self { calendar, progress, now: cursor, decided: Vec::new(), gap: Vec::new() }
     }
 
@@ -218,7 +218,7 @@ fn r066_the_cause_of_a_misfire_changes_its_reason_and_nothing_else() {
 
         let reason = "paused: stocktaking".to_owned();
         let absence = Some(Absence { from: cursor, until: now, reason });
-        let progress = Progress { cursor, gap: None, absence };
+        let progress = Progress { cursor, gap: None, absence, last: false };
         let paused = calendar.plan(TRIGGER, &progress, now, usize::MAX).slots;
         assert_eq!(paused.len(), away.decided.len());
         for (paused, away) in paused.iter().zip(&away.decided) {

@@ -46,6 +46,8 @@ pub(crate) struct Planner {
 pub(crate) enum Manner {
     /// By its misfire policy.
     Planned,
+    /// By its misfire policy, and none waits for its jitter: the definition is about to change.
+    Last,
     /// None of them fires any more: the trigger is not active and about to change.
     Closed,
 }
@@ -94,7 +96,8 @@ impl Scheduler {
     }
 
     /// Decides every slot up to `now`; gives the trigger as it is afterwards. Somebody else may be
-    /// doing the same: then what they did stands.
+    /// doing the same: then what they did stands. Where they changed the trigger's state or
+    /// definition, it is left to them.
     pub(crate) async fn advance(
         &self,
         mut row: op::TriggerRow,
@@ -128,8 +131,9 @@ impl Scheduler {
                     }
                 }
                 op::Advanced::Stale => {
+                    let before = (row.state, row.revision);
                     row = find(&self.client, &row.trigger_id).await?;
-                    if manner == Manner::Planned && row.state != op::TriggerState::Active {
+                    if before != (row.state, row.revision) {
                         return Ok((row, decided));
                     }
                 }
@@ -146,9 +150,10 @@ impl Scheduler {
         manner: Manner,
     ) -> Result<(op::Advance, bool)> {
         let calendar = &planner.calendar;
-        let progress = progress(row)?;
+        let progress = Progress { last: manner != Manner::Planned, ..progress(row)? };
         let mut plan = calendar.plan(&row.trigger_id, &progress, now, limits::SLOT_BATCH);
-        let again = plan.gap.is_some();
+        // More of a gap, or what became due since it was measured.
+        let again = plan.due <= now;
         if manner == Manner::Closed {
             let why = format!("{}; the schedule was changed meanwhile", row.reason);
             plan.slots.iter_mut().for_each(|slot| slot.verdict = Verdict::Miss(why.clone()));
@@ -283,7 +288,7 @@ fn progress(row: &op::TriggerRow) -> Result<Progress> {
         until: row.absent_until,
         reason: row.reason.clone(),
     });
-    Ok(Progress { cursor: row.cursor_at, gap, absence })
+    Ok(Progress { cursor: row.cursor_at, gap, absence, last: false })
 }
 
 /// A trigger by its id; an error if there is none.

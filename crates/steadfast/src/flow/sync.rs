@@ -65,10 +65,18 @@ pub(crate) async fn define(
                     ),
                 ));
             }
-            Some(row) => match changed(scheduler, row, source, trigger, &spec, now).await? {
-                Some(row) => row,
-                None => return Ok(()),
-            },
+            Some(row) => {
+                let replaces = row.spec != spec && row.state != TriggerState::Removed;
+                let row = match replaces {
+                    true => decided(scheduler, row, Manner::Last, now).await?,
+                    false => Some(row),
+                };
+                let Some(row) = row else { continue };
+                match changed(row, source, trigger, &spec, now)? {
+                    Some(row) => row,
+                    None => return Ok(()),
+                }
+            }
         };
         if put(client, row).await? {
             return Ok(());
@@ -101,9 +109,8 @@ fn first(source: &str, trigger: &Trigger, spec: &str, now: Timestamp) -> Result<
 }
 
 /// The row as the definition wants it; none if it is so already.
-async fn changed(
-    scheduler: &Scheduler,
-    row: op::TriggerRow,
+fn changed(
+    mut row: op::TriggerRow,
     source: &str,
     trigger: &Trigger,
     spec: &str,
@@ -120,7 +127,6 @@ async fn changed(
         let (revision, created_at) = (row.revision + 1, row.created_at);
         return Ok(Some(op::TriggerRow { revision, created_at, version: row.version, ..new }));
     }
-    let mut row = if row.spec == spec { row } else { decided(scheduler, row, now).await? };
     if row.spec != spec {
         row.spec = spec.to_owned();
         row.kind = trigger.when.kind().to_owned();
@@ -137,21 +143,22 @@ async fn changed(
     Ok(Some(row))
 }
 
-/// The trigger with every slot up to now decided by its definition of now.
+/// The trigger with every slot up to now decided by its definition of now; none if somebody else
+/// has changed it meanwhile, so that it is to be looked at again.
 async fn decided(
     scheduler: &Scheduler,
     row: op::TriggerRow,
+    active: Manner,
     now: Timestamp,
-) -> Result<op::TriggerRow> {
-    if row.kind != "cron" {
-        return Ok(row);
-    }
-    let manner = match row.state {
-        TriggerState::Active => Manner::Planned,
-        _ => Manner::Closed,
-    };
+) -> Result<Option<op::TriggerRow>> {
     // A definition that a newer version wrote may be unreadable here; it is replaced all the same.
-    Ok(scheduler.advance(row.clone(), now, manner).await.map_or(row, |(row, _)| row))
+    if row.kind != "cron" || scheduler.planner(&row).is_err() {
+        return Ok(Some(row));
+    }
+    let before = (row.state, row.revision);
+    let manner = if row.state == TriggerState::Active { active } else { Manner::Closed };
+    let (row, _) = scheduler.advance(row, now, manner).await?;
+    Ok((before == (row.state, row.revision)).then_some(row))
 }
 
 /// What somebody wants of a trigger.
@@ -197,7 +204,11 @@ pub(crate) async fn steer(
                 set_state(&mut row, true, TriggerState::Paused, "", now);
             }
             (Change::Remove, _) => {
-                row = decided(scheduler, row, now).await?;
+                // What waits for its jitter still is wanted by nobody.
+                match decided(scheduler, row, Manner::Planned, now).await? {
+                    Some(decided) => row = decided,
+                    None => continue,
+                }
                 row.state = TriggerState::Removed;
                 row.reason = "removed".to_owned();
             }
@@ -218,9 +229,13 @@ fn set_state(row: &mut op::TriggerRow, on: bool, off: TriggerState, why: &str, n
         row.state = TriggerState::Active;
         row.absent_until = now;
     } else {
+        // One that was away already has been away since then.
+        if row.absent_until != Timestamp::NEVER {
+            row.absent_from = now;
+        }
+        row.absent_until = Timestamp::NEVER;
         row.state = off;
         row.reason = why.to_owned();
-        (row.absent_from, row.absent_until) = (now, Timestamp::NEVER);
     }
 }
 

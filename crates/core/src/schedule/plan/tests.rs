@@ -15,7 +15,7 @@ fn calendar(change: impl FnOnce(&mut Schedule)) -> Calendar {
 }
 
 fn from(cursor: &str) -> Progress {
-    Progress { cursor: at(cursor), gap: None, absence: None }
+    Progress { cursor: at(cursor), gap: None, absence: None, last: false }
 }
 
 /// The verdicts in short: `F` fired, `C` compressed, `M` missed.
@@ -161,4 +161,24 @@ fn r065_a_schedule_that_does_not_fit_together_is_refused_by_its_field() {
         let text = refused(change);
         assert!(text.starts_with(wanted), "{text}");
     }
+}
+
+#[test]
+fn a_last_look_waits_for_no_jitter_and_its_gap_stays_so() {
+    let hourly = calendar(|s| {
+        s.cron_expression = "0 * * * *".to_owned();
+        (s.jitter_seconds, s.misfire_policy) = (86_400, Misfire::Compress);
+    });
+    let (progress, now) = (from("2026-06-01T00:00:00Z"), at("2026-06-04T00:30:00Z"));
+    let usual = short(&hourly.plan("t", &progress, now, 1000));
+    assert!(usual.len() < 72, "some are not due: {usual}");
+    let last = Progress { last: true, ..progress.clone() };
+    let whole = short(&hourly.plan("t", &last, now, 1000));
+    assert_eq!(whole, format!("{}F", "C".repeat(71)), "up to midnight, one of them in time");
+    // Whoever looked last may be gone before he was done: the next one goes on as he began.
+    let begun = hourly.plan("t", &last, now, 10);
+    let progress = Progress { cursor: begun.cursor, gap: begun.gap, ..progress };
+    let rest = hourly.plan("t", &progress, now.after(Duration::from_secs(3600)), 1000);
+    assert_eq!(short(&begun) + &short(&rest), whole);
+    assert_eq!(rest.cursor, at("2026-06-04T00:00:00Z"));
 }
