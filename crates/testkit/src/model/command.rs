@@ -50,12 +50,12 @@ impl Model {
         let Some(queue) = self.queue_or_default(ws, &op.start.queue) else {
             return Submitted::NoQueue;
         };
-        if self.run(ws, &op.start.run_id).is_some() {
-            return Submitted::RunTaken;
-        }
         let statuses: Vec<_> = op.after.iter().map(|p| self.status_of(ws, &p.command_id)).collect();
         if let Some(at) = statuses.iter().position(Option::is_none) {
             return Submitted::NoParent(op.after[at].command_id.clone());
+        }
+        if self.run(ws, &op.start.run_id).is_some() {
+            return Submitted::RunTaken;
         }
         let standing = standing(op.after.iter().zip(statuses.into_iter().flatten()));
         let claimed = op.start.claim.is_some() && super::start::has_no_limits(&queue);
