@@ -60,7 +60,8 @@ async fn r098_mysql_conforms() {
 }
 
 /// Which case shows which requirement: R75 R76 R78 R81 R84 R85 R86 R87 R88 R90 R91 R92 R93 R94 R97
-/// R103 X10 X16.
+/// R103 X10 X16; of commands R1 R2 R3 R4 R5 R6 R7 R8 R9 R10 R34 R35 R36 R37 R38 R40 R42 R55 R56 R58
+/// R59 R60 R61 R62 R63 R64 R66 R67 R68 R69 R70 R71 R72 R99 R101 R104 X2 X8 X9.
 const SHOWN: &[(&str, &str)] = &[
     ("R75", "every_step_is_stored_with_all_that_is_known_of_it"),
     ("R76", "a_killed_worker_loses_its_runs_to_another_and_no_recorded_step_runs_again"),
@@ -80,6 +81,26 @@ const SHOWN: &[(&str, &str)] = &[
     ("R103", "a_run_returns_its_value_and_the_same_id_is_the_same_run"),
     ("X10", "changed_code_is_stopped_and_names_both_steps"),
     ("X16", "a_shutdown_lets_steps_end_and_gives_the_rest_back"),
+    ("R1, R2, R3, R4, R58", "r001_a_nightly_schedule_makes_one_command_a_day"),
+    ("R5, R61", "r005_the_same_key_is_the_same_command_and_another_payload_is_a_conflict"),
+    ("R6", "r006_commands_without_a_key_never_meet"),
+    ("R3, R7", "r007_the_row_holds_who_what_and_whence"),
+    ("R8, R9, R99", "a_command_passes_its_statuses_and_leaves_its_events"),
+    ("R10", "r010_two_schedulers_make_one_command_a_slot"),
+    ("R34, R35, R36, R37, R38", "a_cancel_lets_the_step_under_way_end_and_begins_nothing_more"),
+    ("R40, R42", "bad_submissions_are_refused_and_change_nothing"),
+    ("R55", "r055_a_missed_day_is_filled_by_hand_and_only_once"),
+    ("R56, R60", "r056_workspaces_never_collide"),
+    ("R62, R63, R64, R66", "r062_an_outage_of_ten_slots_under_each_policy_and_for_each_cause"),
+    ("R59, R67", "r067_an_event_makes_one_command_for_each_trigger_that_matches"),
+    ("R68", "r068_an_event_without_an_id_is_the_same_when_it_comes_again"),
+    ("R69, R70, R71, R72", "r069_an_activity_starts_its_tasks_and_notes_them_once"),
+    ("R101, R103", "r101_a_runtime_starts_signals_cancels_and_tells"),
+    ("R104", "r104_the_trace_reaches_the_code_and_its_children"),
+    ("X2", "x2_a_command_waits_for_others_and_falls_with_them"),
+    ("X2", "x2_nobody_waits_in_a_circle"),
+    ("X8", "x8_a_missed_slot_is_told_even_under_skip"),
+    ("X9", "x9_a_start_removes_what_is_no_longer_defined"),
 ];
 
 #[test]
