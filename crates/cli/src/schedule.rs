@@ -116,7 +116,10 @@ fn end_of(text: &str) -> Result<Timestamp, Error> {
 async fn list(client: &Client, out: Output) -> anyhow::Result<()> {
     let mut table = Table::new(["ID", "KIND", "STATE", "NEXT", "FIRES", "SUBMITS"]);
     for row in client.triggers().await? {
-        let (fires, submits) = describe(&row)?;
+        // One that cannot be read must not hide the others.
+        let described = describe(&row);
+        let (fires, submits) =
+            described.unwrap_or_else(|e| (format!("unreadable: {e}"), "-".into()));
         let next = match row.due_at {
             Timestamp::NEVER => "-".to_owned(),
             at => at.iso(),

@@ -164,18 +164,26 @@ impl Execution {
         if context.command_id.is_empty() {
             return;
         }
-        while !self.running.is_empty() {
-            let Some(ended) = self.ended.next().await else { break };
-            self.running.remove(&ended.id);
-        }
-        let settle = op::SettleCommands {
-            workspace: self.hub.workspace.clone(),
-            left: Some(context.command_id),
-            limit: 1,
-            now: self.hub.now(),
+        let mut left = op::Left {
+            command_id: context.command_id,
+            run_id: self.run.run_id.clone(),
+            epoch: self.lease.epoch,
+            busy_until: None,
         };
-        // If it fails, the command is settled when the lease has run out.
-        let _ = self.hub.store.ask(settle).await;
+        while !self.running.is_empty() {
+            let pause = self.hub.env.sleep(self.config.lease / 3);
+            match select(self.ended.next(), pause).await {
+                Either::Left((Some(ended), _)) => drop(self.running.remove(&ended.id)),
+                Either::Left((None, _)) => break,
+                Either::Right(_) => {
+                    // Nobody else keeps a stopped run's time.
+                    left.busy_until = Some(self.hub.now().after(self.config.lease));
+                    say(&self.hub, left.clone()).await;
+                }
+            }
+        }
+        left.busy_until = None;
+        say(&self.hub, left).await;
     }
 
     /// One turn of the code, and the one outcome it needs next.
@@ -434,6 +442,14 @@ impl Execution {
         let until = Timestamp::from_micros(self.lease_until.load(Ordering::Acquire));
         self.hub.now().after(self.config.lease / 10) < until
     }
+}
+
+/// Tells where a stopped run's worker stands.
+async fn say(hub: &Hub, left: op::Left) {
+    let workspace = hub.workspace.clone();
+    let settle = op::SettleCommands { workspace, left: Some(left), limit: 1, now: hub.now() };
+    // If it fails, the command is settled when the lease has run out.
+    let _ = hub.store.ask(settle).await;
 }
 
 /// A driver for the run's code, or `None` if this worker has no such workflow.

@@ -229,6 +229,7 @@ impl Client {
 
     /// Makes a command that has not begun wait for another one. A circle is refused.
     pub async fn depend(&self, command_id: &str, parent: op::Parent) -> Result<()> {
+        ingress::check_parent(&parent)?;
         let (on, now) = (parent.command_id.clone(), self.inner.now());
         let workspace = self.inner.workspace().to_owned();
         let depend = op::Depend { workspace, command_id: command_id.to_owned(), parent, now };

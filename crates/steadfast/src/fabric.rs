@@ -85,6 +85,18 @@ impl Steadfast {
 }
 
 impl Steadfast {
+    /// Makes the triggers what the program says, and ticks where there is anything to tick for.
+    async fn begin(&self, source: &str, triggers: &[Trigger]) -> Result<()> {
+        let client = &self.client;
+        if !client.contracts.is_empty() {
+            sync::sync(&client.scheduler, &client.inner, source, triggers).await?;
+        } else if client.triggers().await?.is_empty() {
+            return Ok(());
+        }
+        self.keep_ticking();
+        Ok(())
+    }
+
     /// Ticks until the shutdown: schedules each second, commands whose time is up each fifth.
     fn keep_ticking(&self) {
         const PAUSE: Duration = Duration::from_secs(1);
@@ -309,10 +321,10 @@ impl Builder {
         let worker = Worker::start(env, store, registry, self.config).await?;
         let client = Client::of_worker(worker.clone(), version, contracts);
         let fabric = Steadfast { client, worker, stopping: Arc::default() };
-        if !fabric.contracts.is_empty() {
-            let client = &fabric.client;
-            sync::sync(&client.scheduler, &client.inner, &self.source, &triggers).await?;
-            fabric.keep_ticking();
+        let begun = fabric.begin(&self.source, &triggers).await;
+        if let Err(error) = begun {
+            fabric.shutdown().await;
+            return Err(error);
         }
         Ok(fabric)
     }

@@ -201,8 +201,11 @@ impl ScheduleHandle {
                 let (trigger_id, made) = (self.id.clone(), Box::new(fire.clone()));
                 let fill = op::Backfill { trigger_id, slot, fire: made };
                 let reply = self.client.inner.ask(fill).await?;
-                let (id, new, _) = self.client.inner.submitted(&fire, reply.submitted)?;
-                line.command = Some((id, new));
+                match self.client.inner.submitted(&fire, reply.submitted) {
+                    Ok((id, new, _)) => line.command = Some((id, new)),
+                    // The other slots are not to blame.
+                    Err(refusal) => line.note = refusal.to_string(),
+                }
             }
             filled.push(line);
         }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use steadfast_core::command::{CommandType, Context, Ingress};
 use steadfast_core::env::new_uuid;
-use steadfast_core::{Result, Timestamp, json, key};
+use steadfast_core::{Error, Result, Timestamp, json, key};
 use steadfast_runtime_native::{Client, StartSpec};
 use steadfast_store::op;
 
@@ -51,6 +51,7 @@ impl Request {
 
     fn check(&self) -> Result<()> {
         key::check("requested_by", &self.requested_by)?;
+        self.after.iter().try_for_each(check_parent)?;
         let given = [
             ("idempotency key", &self.key),
             ("run id", &self.run_id),
@@ -64,6 +65,18 @@ impl Request {
             }
         }
         Ok(())
+    }
+}
+
+/// Refuses to wait for something that is not an end: it may be passed unseen.
+pub(crate) fn check_parent(parent: &op::Parent) -> Result<()> {
+    key::check("command to wait for", &parent.command_id)?;
+    match parent.required {
+        Some(status) if !status.is_terminal() => Err(Error::invalid(
+            "SF-0517",
+            format!("a command can wait for another one to end, not for it to be {status}"),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -117,7 +117,7 @@ impl Router {
         let now = client.inner.now();
         {
             let known = self.known.lock().expect("invariant: not poisoned");
-            if known.read_at.is_some_and(|at| now < at.after(FRESH)) {
+            if known.read_at.is_some_and(|at| at <= now && now < at.after(FRESH)) {
                 return Ok(known.triggers.clone());
             }
         }

@@ -22,6 +22,8 @@ use super::ingress::{self, Request};
 
 /// Triggers advanced at the same time: they share commits.
 const TOGETHER: usize = limits::COMMIT_BATCH;
+/// Steps of one trigger in one tick.
+const STEPS: usize = 10;
 /// Definitions kept in memory; beyond it, they are read anew.
 const KNOWN: usize = 20_000;
 
@@ -64,7 +66,7 @@ impl Scheduler {
         loop {
             let (workspace, limit) = (self.client.workspace().to_owned(), limits::PAGE_ROWS);
             let due = self.client.ask(op::DueTriggers { workspace, limit, now }).await?.0;
-            let more = due.len() == limit;
+            let (more, before) = (due.len() == limit, decided);
             let (mut under_way, mut rows) = (FuturesUnordered::new(), due.into_iter());
             loop {
                 while under_way.len() < TOGETHER
@@ -77,7 +79,8 @@ impl Scheduler {
                     None => break,
                 }
             }
-            if !more {
+            // A page of triggers that cannot be fired would come again at once.
+            if !more || decided == before {
                 return Ok(decided);
             }
         }
@@ -104,7 +107,7 @@ impl Scheduler {
         now: Timestamp,
         manner: Manner,
     ) -> Result<(op::TriggerRow, usize)> {
-        let mut decided = 0;
+        let (mut decided, mut steps) = (0, 0);
         loop {
             let planner = self.planner(&row)?;
             let (step, again) = self.step(&row, &planner, now, manner)?;
@@ -126,7 +129,9 @@ impl Scheduler {
                         ..row
                     };
                     self.client.ring();
-                    if !again {
+                    steps += 1;
+                    // The rest of a long gap waits for the next tick: others are due as well.
+                    if !again || (manner == Manner::Planned && steps == STEPS) {
                         return Ok((row, decided));
                     }
                 }

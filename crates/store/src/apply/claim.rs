@@ -104,7 +104,8 @@ async fn take_from(
         workspace: &op.workspace, queue: &op.queue, partition_key: partition, now: op.now,
         app_version: &op.app_version, limit: take,
     };
-    let mut runs = rows::runs(tx.query("run_dequeue_select", at).await?)?;
+    let runs = rows::runs(tx.query("run_dequeue_select", at).await?)?;
+    let mut runs = command::unexpired(tx, &op.workspace, runs, op.now).await?;
     let claim = Claim { ws: &op.workspace, worker: &op.worker, until: op.lease_until, now: op.now };
     claim.take(tx, &mut runs, 1).await?;
     for run in &runs {

@@ -16,7 +16,7 @@ use super::{rows, start, steer};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
 use crate::op::{
-    CancelCommand, CommandCancelled, CommandRef, CommandRow, Lease, RunRow, SettleCommands,
+    CancelCommand, CommandCancelled, CommandRef, CommandRow, Lease, Left, RunRow, SettleCommands,
     Settled, Start, Submit, Submitted,
 };
 
@@ -32,7 +32,13 @@ pub(super) async fn submit(tx: &mut impl Tx, op: &Submit) -> Result<Submitted, E
         Ok(standing) => standing,
         Err(missing) => return refused(tx, op, Submitted::NoParent(missing)).await,
     };
-    let claimed = op.start.claim.is_some() && place.is_open();
+    // What has expired already is not begun; whoever takes it from its queue ends it.
+    let expired = op.expires_at.is_some_and(|at| at <= op.start.now);
+    let run = match expired {
+        true => &Start { claim: None, ..(*op.start).clone() },
+        false => &*op.start,
+    };
+    let claimed = run.claim.is_some() && place.is_open();
     let path = path(&standing, claimed)?;
     // Written first: most commands are new, and the keys themselves tell those that are not.
     if !insert(tx, op, &path, &standing).await? {
@@ -41,9 +47,7 @@ pub(super) async fn submit(tx: &mut impl Tx, op: &Submit) -> Result<Submitted, E
         return met_again(tx, op, &found).await;
     }
     let lease = match standing {
-        Standing::Met if start::insert(tx, &op.start, &place).await? => {
-            start::first_lease(&op.start, &place)
-        }
+        Standing::Met if start::insert(tx, run, &place).await? => start::first_lease(run, &place),
         Standing::Met => return without_run(tx, op).await,
         _ if is_taken(tx, op).await? => return without_run(tx, op).await,
         _ => None,
@@ -211,7 +215,7 @@ pub(super) struct Locked {
     pub(super) events: i64,
     nonce: i64,
     pub(super) launch: Option<String>,
-    expires_at: Option<Timestamp>,
+    due_at: Timestamp,
 }
 
 pub(super) async fn lock(tx: &mut impl Tx, ws: &str, id: &str) -> Result<Option<Locked>, Error> {
@@ -220,9 +224,8 @@ pub(super) async fn lock(tx: &mut impl Tx, ws: &str, id: &str) -> Result<Option<
         return Ok(None);
     };
     let (status, workflow_id, context) = (rows::command_status(&r.text()?)?, r.text()?, r.text()?);
-    let (events, nonce, launch) = (r.int()?, r.int()?, r.opt_text()?);
-    let (_, expires_at) = (r.text()?, r.opt_time()?);
-    Ok(Some(Locked { status, workflow_id, context, events, nonce, launch, expires_at }))
+    let (events, nonce, launch, due_at) = (r.int()?, r.int()?, r.opt_text()?, r.time()?);
+    Ok(Some(Locked { status, workflow_id, context, events, nonce, launch, due_at }))
 }
 
 /// A move of a locked command.
@@ -245,8 +248,11 @@ impl Move<'_> {
             return Ok(false);
         };
         let to = arrow.to();
+        // Only what has not begun expires: a command that is resumed has.
+        let waited = matches!(arrow.from(), CommandStatus::Validated | CommandStatus::Approved);
         let due = match to {
-            CommandStatus::Queued => held.expires_at,
+            CommandStatus::Queued if waited => Some(held.due_at),
+            CommandStatus::Queued => None,
             _ => self.until,
         };
         let set = params! {
@@ -299,6 +305,32 @@ pub(super) async fn claimed(
         }
     }
     Ok(())
+}
+
+/// Those of some locked runs that may begin: the others' commands have expired, and are ended.
+pub(super) async fn unexpired(
+    tx: &mut impl Tx,
+    ws: &str,
+    runs: Vec<RunRow>,
+    now: Timestamp,
+) -> Result<Vec<RunRow>, Error> {
+    let mut kept = Vec::with_capacity(runs.len());
+    for run in runs {
+        let held = of_run(tx, ws, &run.run_id, run.context.as_deref()).await?;
+        let expired = held
+            .is_some_and(|(_, held)| held.status == CommandStatus::Queued && held.due_at <= now);
+        if expired {
+            steer::cancel_run(tx, ws, &run.run_id, &expiry(), "system:expiry", now).await?;
+        } else {
+            kept.push(run);
+        }
+    }
+    Ok(kept)
+}
+
+fn expiry() -> Failure {
+    let text = "the command expired before it began; nothing was done";
+    Failure::new(ErrorClass::Cancelled, "SF-0510", text)
 }
 
 /// Whether the run's command has ended for good, so that the run cannot go on.
@@ -384,7 +416,18 @@ pub(super) async fn cancel(
         return Ok(CommandCancelled::Done(held.status));
     }
     if held.status.is_terminal() {
-        return Ok(CommandCancelled::AlreadyOver(held.status));
+        // Our own earlier success, whose answer was lost.
+        let mine = held.status == CommandStatus::Cancelled
+            && command.error.as_ref() == Some(&op.reason)
+            && command.updated_at == op.now;
+        return Ok(match mine {
+            true => CommandCancelled::Done(held.status),
+            false => CommandCancelled::AlreadyOver(held.status),
+        });
+    }
+    if held.status != command.status {
+        // It began between the look at its run and this one.
+        return Err(Error::Transient("the command has moved meanwhile".to_owned()));
     }
     end_waiting(tx, ws, &op.command_id, &held, CommandEvent::Cancel, &op.reason, &op.actor, op.now)
         .await?;
@@ -418,17 +461,14 @@ pub(super) async fn end_waiting(
 
 pub(super) async fn settle(tx: &mut impl Tx, op: &SettleCommands) -> Result<Settled, Error> {
     let ws = op.workspace.as_str();
-    let due = match &op.left {
-        Some(command_id) => vec![command_id.clone()],
-        None => {
-            let which = params! {
-                workspace: ws, now: op.now,
-                limit: op.limit.min(steadfast_core::limits::PURGE_BATCH),
-            };
-            let rows = tx.query("command_due", which).await?;
-            rows.into_iter().map(|mut row| row.text()).collect::<Result<_, _>>()?
-        }
-    };
+    if let Some(left) = &op.left {
+        let settled = left_by(tx, ws, left, op.now).await?;
+        return Ok(Settled(settled.then(|| left.command_id.clone()).into_iter().collect()));
+    }
+    let limit = op.limit.min(steadfast_core::limits::PURGE_BATCH);
+    let which = params! { workspace: ws, now: op.now, limit: limit };
+    let rows = tx.query("command_due", which).await?;
+    let due: Vec<_> = rows.into_iter().map(|mut row| row.text()).collect::<Result<_, _>>()?;
     let mut settled = Vec::new();
     for command_id in due {
         if settle_one(tx, op, &command_id).await? {
@@ -438,38 +478,70 @@ pub(super) async fn settle(tx: &mut impl Tx, op: &SettleCommands) -> Result<Sett
     Ok(Settled(settled))
 }
 
+/// The worker of a stopped run has let go of it, or asks for more time.
+async fn left_by(tx: &mut impl Tx, ws: &str, left: &Left, now: Timestamp) -> Result<bool, Error> {
+    let run = steer::lock(tx, ws, &left.run_id).await?;
+    // Another worker may have had it since: then it is for that one to say.
+    if run.is_some_and(|run| run.epoch != left.epoch + 1) {
+        return Ok(false);
+    }
+    let Some(held) = lock(tx, ws, &left.command_id).await? else {
+        return Ok(false);
+    };
+    if held.status != CommandStatus::Cancelling || held.workflow_id != left.run_id {
+        return Ok(false);
+    }
+    if let Some(until) = left.busy_until {
+        let hold = params! { workspace: ws, command_id: &left.command_id, due_at: until };
+        tx.execute("command_hold", hold).await?;
+        return Ok(false);
+    }
+    end_cancelling(tx, ws, &left.command_id, &held, "system:worker", now).await?;
+    Ok(true)
+}
+
+/// Ends a command that was asked to stop, for the reason it was asked with.
+async fn end_cancelling(
+    tx: &mut impl Tx,
+    ws: &str,
+    id: &str,
+    held: &Locked,
+    actor: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let asked = find(tx, ws, &CommandRef::Id(id.to_owned())).await?.and_then(|c| c.error);
+    let reason = asked.unwrap_or_else(expiry);
+    end_waiting(tx, ws, id, held, CommandEvent::Cancel, &reason, actor, now).await
+}
+
 async fn settle_one(tx: &mut impl Tx, op: &SettleCommands, id: &str) -> Result<bool, Error> {
     let ws = op.workspace.as_str();
     let Some(command) = find(tx, ws, &CommandRef::Id(id.to_owned())).await? else {
         return Ok(false);
     };
-    let expired = Failure::new(
-        ErrorClass::Cancelled,
-        "SF-0510",
-        "the command expired before it began; nothing was done",
-    );
-    let is_due = op.left.is_none() && command.expires_at.is_some_and(|at| at <= op.now);
-    let (event, reason) = match command.status {
-        CommandStatus::Cancelling => {
-            (CommandEvent::Cancel, command.error.clone().unwrap_or(expired))
-        }
-        CommandStatus::WaitingForInput | CommandStatus::WaitingForApproval if is_due => {
-            (CommandEvent::Expire, expired)
-        }
-        CommandStatus::Validated | CommandStatus::Queued if is_due => {
-            let reason = expired;
-            steer::cancel_run(tx, ws, &command.workflow_id, &reason, "system:expiry", op.now)
-                .await?;
-            (CommandEvent::Cancel, reason)
-        }
-        _ => return Ok(false),
-    };
+    // The run first, as everybody does; then nothing moves under our hands.
+    steer::lock(tx, ws, &command.workflow_id).await?;
     let Some(held) = lock(tx, ws, id).await? else {
         return Ok(false);
     };
-    if held.status == command.status {
-        let actor = if op.left.is_some() { "system:worker" } else { "system:expiry" };
-        end_waiting(tx, ws, id, &held, event, &reason, actor, op.now).await?;
+    if held.due_at > op.now {
+        return Ok(false);
+    }
+    let (actor, now) = ("system:expiry", op.now);
+    match held.status {
+        CommandStatus::Cancelling => end_cancelling(tx, ws, id, &held, actor, now).await?,
+        CommandStatus::WaitingForInput | CommandStatus::WaitingForApproval => {
+            let event = CommandEvent::Expire;
+            end_waiting(tx, ws, id, &held, event, &expiry(), actor, now).await?;
+        }
+        CommandStatus::Queued => {
+            steer::cancel_run(tx, ws, &held.workflow_id, &expiry(), actor, now).await?;
+        }
+        CommandStatus::Validated => {
+            let event = CommandEvent::Cancel;
+            end_waiting(tx, ws, id, &held, event, &expiry(), actor, now).await?;
+        }
+        _ => return Ok(false),
     }
     Ok(true)
 }

@@ -213,6 +213,8 @@ async fn way_up(
         if at == to {
             return Ok(Some(way));
         }
+        // Locked, so that two who close a circle from both sides meet.
+        command::lock(tx, ws, &at).await?;
         for (parent, _) in parents(tx, ws, &at).await? {
             if seen.insert(parent.command_id.clone()) {
                 let mut longer = way.clone();

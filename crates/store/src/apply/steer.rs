@@ -10,7 +10,12 @@ use crate::error::Error;
 use crate::gate::{Tx, first, params};
 use crate::op::{Cancel, Cancelled, Fork, Forked, Purge, Purged, Resume, Resumed, RunRow};
 
-async fn lock(tx: &mut impl Tx, ws: &str, run_id: &str) -> Result<Option<RunRow>, Error> {
+/// A run, locked.
+pub(super) async fn lock(
+    tx: &mut impl Tx,
+    ws: &str,
+    run_id: &str,
+) -> Result<Option<RunRow>, Error> {
     let at = params! { workspace: ws, run_id: run_id };
     first(tx, "run_lock", at).await?.map(rows::run).transpose()
 }

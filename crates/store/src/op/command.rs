@@ -198,12 +198,25 @@ pub enum CommandCancelled {
 pub struct SettleCommands {
     /// The workspace.
     pub workspace: String,
-    /// The command of a run that has just left its worker; only this one, and at once.
-    pub left: Option<String>,
+    /// The command of a run that was stopped and whose worker speaks; only this one.
+    pub left: Option<Left>,
     /// Most commands.
     pub limit: usize,
     /// The time.
     pub now: Timestamp,
+}
+
+/// What the worker of a stopped run says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// The command.
+    pub command_id: String,
+    /// The run, which must be the one that carries the command out.
+    pub run_id: String,
+    /// The epoch under which the worker had it.
+    pub epoch: i64,
+    /// Until when to wait for what is still under way; `None` when nothing is.
+    pub busy_until: Option<Timestamp>,
 }
 
 /// The commands that were ended, by id.

@@ -20,7 +20,7 @@ SELECT {{command_columns}} FROM commands WHERE workspace = :workspace AND idempo
 SELECT {{command_columns}} FROM commands WHERE workspace = :workspace AND workflow_id = :workflow_id;
 
 -- name: command_lock
-SELECT status, workflow_id, context, events, nonce, launch, requested_by, expires_at FROM commands
+SELECT status, workflow_id, context, events, nonce, launch, due_at FROM commands
 WHERE workspace = :workspace AND command_id = :command_id {{for_update}};
 
 -- `prev_status = status` stands first because MySQL evaluates left to right.
@@ -28,6 +28,10 @@ WHERE workspace = :workspace AND command_id = :command_id {{for_update}};
 UPDATE commands SET prev_status = status, status = :to, result = :result, error = :error, updated_at = :now,
     completed_at = :completed_at, due_at = :due_at, events = events + 1
 WHERE workspace = :workspace AND command_id = :command_id AND status = :from;
+
+-- name: command_hold
+UPDATE commands SET due_at = :due_at
+WHERE workspace = :workspace AND command_id = :command_id AND status = 'cancelling';
 
 -- name: command_collapse
 UPDATE commands SET collapsed = collapsed + 1 WHERE workspace = :workspace AND command_id = :command_id;

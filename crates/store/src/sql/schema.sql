@@ -248,7 +248,7 @@ CREATE TABLE domain_events (
     event_type {{ws}} NOT NULL,
     payload {{text}} NOT NULL,
     actor {{key}} NOT NULL,
-    trace_id {{ws}} NOT NULL,
+    trace_id {{key}} NOT NULL,
     created_at {{int}} NOT NULL,
     PRIMARY KEY (workspace, event_id),
     CONSTRAINT domain_events_purpose CHECK (purpose IN ('event', 'audit', 'agent_step'))

@@ -45,6 +45,9 @@ impl Model {
             }
             let take = usize::try_from(free).unwrap_or(usize::MAX).min(left);
             for run_id in self.first_in_line(op, &queue, &partition, take) {
+                if self.expires(ws, &run_id, op.now) {
+                    continue;
+                }
                 let by = Claimant::of_dequeue(op);
                 claimed.runs.push(self.claim(&by, &run_id, Attempt::Counted));
                 self.note_start(ws, &queue, &partition, op.now);

@@ -9,8 +9,8 @@ use steadfast_core::{
 };
 use steadfast_store::op::{
     Cancel, CancelCommand, CommandCancelled, CommandDetail, CommandPage, CommandRef, CommandRow,
-    Duplicate, EventPage, EventRow, FoundCommand, GetCommand, Lease, ListCommands, ListEvents,
-    RunRow, SettleCommands, Settled, SlotRow, Start, Started, Submit, Submitted,
+    Duplicate, EventPage, EventRow, FoundCommand, GetCommand, Lease, Left, ListCommands,
+    ListEvents, RunRow, SettleCommands, Settled, SlotRow, Start, Started, Submit, Submitted,
 };
 
 use super::dependency::{Standing, lost, standing};
@@ -58,7 +58,10 @@ impl Model {
             return Submitted::RunTaken;
         }
         let standing = standing(op.after.iter().zip(statuses.into_iter().flatten()));
-        let claimed = op.start.claim.is_some() && super::start::has_no_limits(&queue);
+        let expired = op.expires_at.is_some_and(|at| at <= op.start.now);
+        let claim = op.start.claim.clone().filter(|_| !expired);
+        let run = Start { claim, ..(*op.start).clone() };
+        let claimed = run.claim.is_some() && super::start::has_no_limits(&queue);
         let path = match &standing {
             Standing::Met if claimed => vec![CommandEvent::Queue, CommandEvent::Run],
             Standing::Met => vec![CommandEvent::Queue],
@@ -86,7 +89,7 @@ impl Model {
         if standing != Standing::Met {
             return Submitted::New(status, None);
         }
-        match self.start(&op.start) {
+        match self.start(&run) {
             Started::New(lease) => Submitted::New(status, lease),
             other => unreachable!("invariant: the run is new: {other:?}"),
         }
@@ -242,8 +245,10 @@ impl Model {
             command.row.error = step.error.cloned();
             command.row.updated_at = step.now;
             command.row.completed_at = to.is_terminal().then_some(step.now);
+            let waited = matches!(arrow.from(), CommandStatus::Validated | CommandStatus::Approved);
             let due = match to {
-                CommandStatus::Queued => command.row.expires_at,
+                CommandStatus::Queued if waited => Some(command.due_at),
+                CommandStatus::Queued => None,
                 _ => step.until,
             };
             command.due_at = due.unwrap_or(Timestamp::NEVER);
@@ -308,7 +313,13 @@ impl Model {
             return CommandCancelled::Done(status);
         }
         if status.is_terminal() {
-            return CommandCancelled::AlreadyOver(status);
+            let mine = status == CommandStatus::Cancelled
+                && before.error.as_ref() == Some(&op.reason)
+                && before.updated_at == op.now;
+            return match mine {
+                true => CommandCancelled::Done(status),
+                false => CommandCancelled::AlreadyOver(status),
+            };
         }
         let cancel = Step::new(CommandEvent::Cancel, &op.actor, op.now);
         self.step(ws, &op.command_id, &Step { error: Some(&op.reason), ..cancel });
@@ -322,50 +333,89 @@ impl Model {
 
     pub(super) fn settle(&mut self, op: &SettleCommands) -> Settled {
         let ws = op.workspace.as_str();
-        let due: Vec<String> = match &op.left {
-            Some(command_id) => vec![command_id.clone()],
-            None => {
-                let mut due: Vec<_> = self
-                    .commands_of(ws)
-                    .filter(|command| command.due_at <= op.now)
-                    .map(|command| (command.due_at, command.row.command_id.clone()))
-                    .collect();
-                due.sort();
-                due.truncate(op.limit.min(limits::PURGE_BATCH));
-                due.into_iter().map(|(_, id)| id).collect()
-            }
+        if let Some(left) = &op.left {
+            let settled = self.left_by(ws, left, op.now);
+            return Settled(settled.then(|| left.command_id.clone()).into_iter().collect());
+        }
+        let mut due: Vec<_> = self
+            .commands_of(ws)
+            .filter(|command| command.due_at <= op.now)
+            .map(|command| (command.due_at, command.row.command_id.clone()))
+            .collect();
+        due.sort();
+        due.truncate(op.limit.min(limits::PURGE_BATCH));
+        let due = due.into_iter().map(|(_, id)| id);
+        Settled(due.filter(|id| self.settle_one(op, id)).collect())
+    }
+
+    fn left_by(&mut self, ws: &str, left: &Left, now: Timestamp) -> bool {
+        if self.run(ws, &left.run_id).is_some_and(|run| run.epoch != left.epoch + 1) {
+            return false;
+        }
+        let at = key(ws, &left.command_id);
+        let Some(row) = self.commands.get(&at).map(|command| command.row.clone()) else {
+            return false;
         };
-        Settled(due.into_iter().filter(|id| self.settle_one(op, id)).collect())
+        if row.status != CommandStatus::Cancelling || row.workflow_id != left.run_id {
+            return false;
+        }
+        if let Some(until) = left.busy_until {
+            self.commands.edit(&at, |command| command.due_at = until);
+            return false;
+        }
+        let reason = row.error.unwrap_or_else(expiry);
+        self.end_waiting(ws, &left.command_id, CommandEvent::Cancel, &reason, "system:worker", now);
+        true
+    }
+
+    fn end_waiting(
+        &mut self,
+        ws: &str,
+        id: &str,
+        event: CommandEvent,
+        reason: &Error,
+        actor: &str,
+        now: Timestamp,
+    ) {
+        self.step(ws, id, &Step { error: Some(reason), ..Step::new(event, actor, now) });
+        self.release_if_over(ws, id, now);
     }
 
     fn settle_one(&mut self, op: &SettleCommands, id: &str) -> bool {
-        let ws = op.workspace.as_str();
-        let Some(row) = self.find_command(ws, &CommandRef::Id(id.to_owned())) else {
+        let (ws, actor, now) = (op.workspace.as_str(), "system:expiry", op.now);
+        let Some(command) = self.commands.get(&key(ws, id)).cloned() else { return false };
+        if command.due_at > now {
             return false;
-        };
-        let text = "the command expired before it began; nothing was done";
-        let expired = Error::new(ErrorClass::Cancelled, "SF-0510", text);
-        let is_due = op.left.is_none() && row.expires_at.is_some_and(|at| at <= op.now);
-        let (event, reason) = match row.status {
+        }
+        match command.row.status {
             CommandStatus::Cancelling => {
-                (CommandEvent::Cancel, row.error.clone().unwrap_or(expired))
+                let reason = command.row.error.unwrap_or_else(expiry);
+                self.end_waiting(ws, id, CommandEvent::Cancel, &reason, actor, now);
             }
-            CommandStatus::WaitingForInput | CommandStatus::WaitingForApproval if is_due => {
-                (CommandEvent::Expire, expired)
+            CommandStatus::WaitingForInput | CommandStatus::WaitingForApproval => {
+                self.end_waiting(ws, id, CommandEvent::Expire, &expiry(), actor, now);
             }
-            CommandStatus::Validated | CommandStatus::Queued if is_due => {
-                self.cancel_run(ws, &row.workflow_id, &expired, "system:expiry", op.now);
-                (CommandEvent::Cancel, expired)
+            CommandStatus::Queued => {
+                self.cancel_run(ws, &command.row.workflow_id, &expiry(), actor, now);
+            }
+            CommandStatus::Validated => {
+                self.end_waiting(ws, id, CommandEvent::Cancel, &expiry(), actor, now);
             }
             _ => return false,
-        };
-        if self.status_of(ws, id) == Some(row.status) {
-            let actor = if op.left.is_some() { "system:worker" } else { "system:expiry" };
-            let step = Step { error: Some(&reason), ..Step::new(event, actor, op.now) };
-            self.step(ws, id, &step);
-            self.release_if_over(ws, id, op.now);
         }
         true
+    }
+
+    /// Whether a run's command expired before it began; then both are ended.
+    pub(super) fn expires(&mut self, ws: &str, run_id: &str, now: Timestamp) -> bool {
+        let Some(run) = self.run(ws, run_id).cloned() else { return false };
+        let Some(row) = self.command_of(ws, &run) else { return false };
+        let due = self.commands.get(&key(ws, &row.command_id)).map(|command| command.due_at);
+        let expired = row.status == CommandStatus::Queued && due.is_some_and(|due| due <= now);
+        if expired {
+            self.cancel_run(ws, run_id, &expiry(), "system:expiry", now);
+        }
+        expired
     }
 
     pub(super) fn get_command(&self, op: &GetCommand) -> FoundCommand {
@@ -448,6 +498,11 @@ impl Model {
         let command = self.commands.get(&key(ws, command_id));
         command.is_none_or(|command| command.row.completed_at.is_some())
     }
+}
+
+fn expiry() -> Error {
+    let text = "the command expired before it began; nothing was done";
+    Error::new(ErrorClass::Cancelled, "SF-0510", text)
 }
 
 fn new_row(op: &Submit) -> CommandRow {

@@ -9,7 +9,7 @@ use steadfast_core::{CommandStatus, Error, Timestamp};
 use steadfast_store::Op;
 use steadfast_store::op::{
     ActivityRow, Advance, Backfill, CancelCommand, CommandRef, Depend, DueTriggers, GetCommand,
-    ListActivities, ListCommands, ListEvents, ListSlots, ListTriggers, LogActivity, NewSlot,
+    Left, ListActivities, ListCommands, ListEvents, ListSlots, ListTriggers, LogActivity, NewSlot,
     Parent, PutTrigger, SettleCommands, SlotRow, Start, Submit, TaskRow, TriggerRow, TriggerState,
 };
 
@@ -111,7 +111,13 @@ impl Generator {
 
     fn settle(&mut self) -> SettleCommands {
         let command_id = self.command_id();
-        let left = self.random.maybe(40, |_| command_id);
+        let now = self.now;
+        let left = self.random.maybe(40, |r| Left {
+            run_id: format!("r-{command_id}"),
+            command_id,
+            epoch: r.number(0, 2),
+            busy_until: r.maybe(30, |r| Timestamp::from_micros(now + r.number(0, 60) * SECOND)),
+        });
         let limit = usize::try_from(self.random.below(5)).unwrap() + 1;
         SettleCommands { workspace: self.ws(), left, limit, now: self.now() }
     }

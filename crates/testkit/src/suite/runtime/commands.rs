@@ -25,6 +25,7 @@ case_table![
     x2_a_command_waits_for_others_and_falls_with_them,
     x2_nobody_waits_in_a_circle,
     a_cancel_lets_the_step_under_way_end_and_begins_nothing_more,
+    a_cancel_waits_for_a_step_that_is_longer_than_the_lease,
     a_command_that_has_not_begun_in_time_expires,
     r104_the_trace_reaches_the_code_and_its_children,
     r101_a_runtime_starts_signals_cancels_and_tells,
@@ -212,6 +213,9 @@ async fn x2_a_command_waits_for_others_and_falls_with_them(f: Fixture) {
     assert_eq!(stillborn.status().await.unwrap(), CommandStatus::Cancelled);
     let nobody = fabric.submit(gated, "x".to_owned()).after("nobody").await.err().unwrap();
     assert_eq!(nobody.code(), "SF-0506");
+    let moment = on(Some(CommandStatus::Running), true);
+    let moment = fabric.submit(gated, "x".to_owned()).after_with(moment).await.err().unwrap();
+    assert_eq!(moment.code(), "SF-0517");
     fabric.shutdown().await;
 }
 
@@ -269,6 +273,23 @@ async fn a_cancel_lets_the_step_under_way_end_and_begins_nothing_more(f: Fixture
     fabric.shutdown().await;
 }
 
+/// R37: nobody says that it is over while it is not.
+async fn a_cancel_waits_for_a_step_that_is_longer_than_the_lease(f: Fixture) {
+    let gate = Gate(Arc::new(Notify::new()));
+    let fabric = f.fabric().state(gate.clone()).command(gated, Contract::new());
+    let fabric = fabric.lease(Duration::from_millis(500)).start().await.unwrap();
+    let command = fabric.submit(gated, "x".to_owned()).await.unwrap();
+    let run = command.run().await.unwrap();
+    until("it is at its step", async || run.status().await.unwrap() == RunStatus::Pending).await;
+    assert_eq!(command.cancel("stop", "user:7").await.unwrap(), CommandStatus::Cancelling);
+    // Longer than a lease, and than the time between two looks for commands that are due.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert_eq!(command.status().await.unwrap(), CommandStatus::Cancelling);
+    gate.0.notify_one();
+    assert_eq!(command.ended().await.unwrap().command.status, CommandStatus::Cancelled);
+    fabric.shutdown().await;
+}
+
 async fn fabric_blocker(fabric: &steadfast::Steadfast) -> String {
     fabric.submit(gated, "blocker".to_owned()).await.unwrap().id().to_owned()
 }
@@ -284,6 +305,12 @@ async fn a_command_that_has_not_begun_in_time_expires(f: Fixture) {
     assert_eq!(ended.error.unwrap().code(), "SF-0510");
     gate.0.notify_one();
     assert_eq!(begun.result().await.unwrap(), "begun", "what has begun is let end");
+    // Nobody was there in time: whoever takes it from its queue ends it instead.
+    let past = steadfast::Timestamp::from_micros(1);
+    let late = fabric.submit(gated, "late".to_owned()).expires_at(past).await.unwrap();
+    let ended = late.ended().await.unwrap().command;
+    assert_eq!(ended.error.unwrap().code(), "SF-0510");
+    assert!(!types(&late).await.contains(&"command.running".to_owned()));
     fabric.shutdown().await;
 }
 
