@@ -94,7 +94,7 @@ impl Calendar {
             }
             if due > gap.until {
                 // What became due while a gap was worked off is looked at next.
-                plan.due = due;
+                plan.due = if progress.last && nominal <= now { due.min(now) } else { due };
                 break;
             }
             if plan.slots.len() == most {

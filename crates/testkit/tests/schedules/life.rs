@@ -129,12 +129,17 @@ impl Life {
         orders: &[Vec<usize>],
     ) -> Vec<World> {
         let mut next: Vec<World> = Vec::new();
-        // Whoever was interrupted by the others may have stopped on the way, after some commit.
+        // Whoever was interrupted by the others may have stopped on the way, after some commit: of
+        // what an earlier one had left, or of what he found himself.
         let count = seen.slots.len();
-        let commits = (SLOT_BATCH..count).step_by(SLOT_BATCH);
-        let whole_or_part: Vec<_> = [usize::MAX, count].into_iter().chain(commits).collect();
+        let whole_or_part = |left: usize| {
+            let his_own = (left..count).step_by(SLOT_BATCH);
+            let parts = [count].into_iter().chain((0..left).step_by(SLOT_BATCH)).chain(his_own);
+            let interrupted = if deeds.len() > 1 { usize::MAX } else { 0 };
+            [usize::MAX].into_iter().chain(parts.take(interrupted))
+        };
         for (world, order) in self.worlds.iter().flat_map(|w| orders.iter().map(move |o| (w, o))) {
-            for written in whole_or_part.iter().copied() {
+            for written in whole_or_part(world.spoken.len()) {
                 let mut world = world.clone();
                 let agrees = order.iter().enumerate().all(|(at, n)| match &deeds[*n] {
                     Deed::Tick if deeds.len() > 1 => {

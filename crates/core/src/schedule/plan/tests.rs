@@ -181,4 +181,10 @@ fn a_last_look_waits_for_no_jitter_and_its_gap_stays_so() {
     let rest = hourly.plan("t", &progress, now.after(Duration::from_secs(3600)), 1000);
     assert_eq!(short(&begun) + &short(&rest), whole);
     assert_eq!(rest.cursor, at("2026-06-04T00:00:00Z"));
+    // And who looks last ends what somebody began before, and then looks again.
+    let begun = hourly.plan("t", &from("2026-06-01T00:00:00Z"), now, 10);
+    let last = Progress { cursor: begun.cursor, gap: begun.gap, ..last };
+    let rest = hourly.plan("t", &last, now, 1000);
+    assert_eq!(short(&begun) + &short(&rest), usual);
+    assert_eq!((rest.gap, rest.due), (None, now), "there is more");
 }

@@ -277,13 +277,13 @@ async fn a_cancel_lets_the_step_under_way_end_and_begins_nothing_more(f: Fixture
 async fn a_cancel_waits_for_a_step_that_is_longer_than_the_lease(f: Fixture) {
     let gate = Gate(Arc::new(Notify::new()));
     let fabric = f.fabric().state(gate.clone()).command(gated, Contract::new());
-    let fabric = fabric.lease(Duration::from_millis(500)).start().await.unwrap();
+    let fabric = fabric.start().await.unwrap();
     let command = fabric.submit(gated, "x".to_owned()).await.unwrap();
     let run = command.run().await.unwrap();
     until("it is at its step", async || run.status().await.unwrap() == RunStatus::Pending).await;
     assert_eq!(command.cancel("stop", "user:7").await.unwrap(), CommandStatus::Cancelling);
     // Longer than a lease, and than the time between two looks for commands that are due.
-    tokio::time::sleep(Duration::from_secs(7)).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
     assert_eq!(command.status().await.unwrap(), CommandStatus::Cancelling);
     gate.0.notify_one();
     assert_eq!(command.ended().await.unwrap().command.status, CommandStatus::Cancelled);
