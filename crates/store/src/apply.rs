@@ -12,6 +12,7 @@ mod own;
 mod queue;
 mod read;
 mod rows;
+mod settle;
 mod signal;
 mod start;
 mod steer;
@@ -57,7 +58,7 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::Purge(op) => Reply::Purge(steer::purge(tx, op).await?),
         Op::Submit(op) => Reply::Submit(command::submit(tx, op).await?),
         Op::CancelCommand(op) => Reply::CancelCommand(command::cancel(tx, op).await?),
-        Op::SettleCommands(op) => Reply::SettleCommands(command::settle(tx, op).await?),
+        Op::SettleCommands(op) => Reply::SettleCommands(settle::settle(tx, op).await?),
         Op::Depend(op) => Reply::Depend(dependency::depend(tx, op).await?),
         Op::PutTrigger(op) => Reply::PutTrigger(trigger::put(tx, op).await?),
         Op::Advance(op) => Reply::Advance(trigger::advance(tx, op).await?),

@@ -16,8 +16,8 @@ use super::{rows, start, steer};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
 use crate::op::{
-    CancelCommand, CommandCancelled, CommandRef, CommandRow, Lease, Left, RunRow, SettleCommands,
-    Settled, Start, Submit, Submitted,
+    CancelCommand, CommandCancelled, CommandRef, CommandRow, Lease, RunRow, Start, Submit,
+    Submitted,
 };
 
 /// Who else wanted a command is listed up to here; beyond it, only counted.
@@ -215,7 +215,7 @@ pub(super) struct Locked {
     pub(super) events: i64,
     nonce: i64,
     pub(super) launch: Option<String>,
-    due_at: Timestamp,
+    pub(super) due_at: Timestamp,
 }
 
 pub(super) async fn lock(tx: &mut impl Tx, ws: &str, id: &str) -> Result<Option<Locked>, Error> {
@@ -328,7 +328,7 @@ pub(super) async fn unexpired(
     Ok(kept)
 }
 
-fn expiry() -> Failure {
+pub(super) fn expiry() -> Failure {
     let text = "the command expired before it began; nothing was done";
     Failure::new(ErrorClass::Cancelled, "SF-0510", text)
 }
@@ -457,93 +457,6 @@ pub(super) async fn end_waiting(
         dependency::release(tx, ws, command_id, now).await?;
     }
     Ok(())
-}
-
-pub(super) async fn settle(tx: &mut impl Tx, op: &SettleCommands) -> Result<Settled, Error> {
-    let ws = op.workspace.as_str();
-    if let Some(left) = &op.left {
-        let settled = left_by(tx, ws, left, op.now).await?;
-        return Ok(Settled(settled.then(|| left.command_id.clone()).into_iter().collect()));
-    }
-    let limit = op.limit.min(steadfast_core::limits::PURGE_BATCH);
-    let which = params! { workspace: ws, now: op.now, limit: limit };
-    let rows = tx.query("command_due", which).await?;
-    let due: Vec<_> = rows.into_iter().map(|mut row| row.text()).collect::<Result<_, _>>()?;
-    let mut settled = Vec::new();
-    for command_id in due {
-        if settle_one(tx, op, &command_id).await? {
-            settled.push(command_id);
-        }
-    }
-    Ok(Settled(settled))
-}
-
-/// The worker of a stopped run has let go of it, or asks for more time.
-async fn left_by(tx: &mut impl Tx, ws: &str, left: &Left, now: Timestamp) -> Result<bool, Error> {
-    let run = steer::lock(tx, ws, &left.run_id).await?;
-    // Another worker may have had it since: then it is for that one to say.
-    if run.is_some_and(|run| run.epoch != left.epoch + 1) {
-        return Ok(false);
-    }
-    let Some(held) = lock(tx, ws, &left.command_id).await? else {
-        return Ok(false);
-    };
-    if held.status != CommandStatus::Cancelling || held.workflow_id != left.run_id {
-        return Ok(false);
-    }
-    if let Some(until) = left.busy_until {
-        let hold = params! { workspace: ws, command_id: &left.command_id, due_at: until };
-        tx.execute("command_hold", hold).await?;
-        return Ok(false);
-    }
-    end_cancelling(tx, ws, &left.command_id, &held, "system:worker", now).await?;
-    Ok(true)
-}
-
-/// Ends a command that was asked to stop, for the reason it was asked with.
-async fn end_cancelling(
-    tx: &mut impl Tx,
-    ws: &str,
-    id: &str,
-    held: &Locked,
-    actor: &str,
-    now: Timestamp,
-) -> Result<(), Error> {
-    let asked = find(tx, ws, &CommandRef::Id(id.to_owned())).await?.and_then(|c| c.error);
-    let reason = asked.unwrap_or_else(expiry);
-    end_waiting(tx, ws, id, held, CommandEvent::Cancel, &reason, actor, now).await
-}
-
-async fn settle_one(tx: &mut impl Tx, op: &SettleCommands, id: &str) -> Result<bool, Error> {
-    let ws = op.workspace.as_str();
-    let Some(command) = find(tx, ws, &CommandRef::Id(id.to_owned())).await? else {
-        return Ok(false);
-    };
-    // The run first, as everybody does; then nothing moves under our hands.
-    steer::lock(tx, ws, &command.workflow_id).await?;
-    let Some(held) = lock(tx, ws, id).await? else {
-        return Ok(false);
-    };
-    if held.due_at > op.now {
-        return Ok(false);
-    }
-    let (actor, now) = ("system:expiry", op.now);
-    match held.status {
-        CommandStatus::Cancelling => end_cancelling(tx, ws, id, &held, actor, now).await?,
-        CommandStatus::WaitingForInput | CommandStatus::WaitingForApproval => {
-            let event = CommandEvent::Expire;
-            end_waiting(tx, ws, id, &held, event, &expiry(), actor, now).await?;
-        }
-        CommandStatus::Queued => {
-            steer::cancel_run(tx, ws, &held.workflow_id, &expiry(), actor, now).await?;
-        }
-        CommandStatus::Validated => {
-            let event = CommandEvent::Cancel;
-            end_waiting(tx, ws, id, &held, event, &expiry(), actor, now).await?;
-        }
-        _ => return Ok(false),
-    }
-    Ok(true)
 }
 
 /// The run of a command that waits, as it will be started.

@@ -1,0 +1,99 @@
+//! Commands whose time is up: those that expired, and those whose worker has let go.
+//!
+//! Invariants: the run is locked first, then the command, and what is decided is decided on what
+//! the locks show.
+
+use steadfast_core::{CommandEvent, CommandStatus, Timestamp};
+
+use super::command::{Locked, end_waiting, expiry, find, lock};
+use super::steer;
+use crate::error::Error;
+use crate::gate::{Tx, params};
+use crate::op::{CommandRef, Left, SettleCommands, Settled};
+
+pub(super) async fn settle(tx: &mut impl Tx, op: &SettleCommands) -> Result<Settled, Error> {
+    let ws = op.workspace.as_str();
+    if let Some(left) = &op.left {
+        let settled = left_by(tx, ws, left, op.now).await?;
+        return Ok(Settled(settled.then(|| left.command_id.clone()).into_iter().collect()));
+    }
+    let limit = op.limit.min(steadfast_core::limits::PURGE_BATCH);
+    let which = params! { workspace: ws, now: op.now, limit: limit };
+    let rows = tx.query("command_due", which).await?;
+    let due: Vec<_> = rows.into_iter().map(|mut row| row.text()).collect::<Result<_, _>>()?;
+    let mut settled = Vec::new();
+    for command_id in due {
+        if settle_one(tx, op, &command_id).await? {
+            settled.push(command_id);
+        }
+    }
+    Ok(Settled(settled))
+}
+
+/// The worker of a stopped run has let go of it, or asks for more time.
+async fn left_by(tx: &mut impl Tx, ws: &str, left: &Left, now: Timestamp) -> Result<bool, Error> {
+    let run = steer::lock(tx, ws, &left.run_id).await?;
+    // Another worker may have had it since: then it is for that one to say.
+    if run.is_some_and(|run| run.epoch != left.epoch + 1) {
+        return Ok(false);
+    }
+    let Some(held) = lock(tx, ws, &left.command_id).await? else {
+        return Ok(false);
+    };
+    if held.status != CommandStatus::Cancelling || held.workflow_id != left.run_id {
+        return Ok(false);
+    }
+    if let Some(until) = left.busy_until {
+        let hold = params! { workspace: ws, command_id: &left.command_id, due_at: until };
+        tx.execute("command_hold", hold).await?;
+        return Ok(false);
+    }
+    end_cancelling(tx, ws, &left.command_id, &held, "system:worker", now).await?;
+    Ok(true)
+}
+
+/// Ends a command that was asked to stop, for the reason it was asked with.
+async fn end_cancelling(
+    tx: &mut impl Tx,
+    ws: &str,
+    id: &str,
+    held: &Locked,
+    actor: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let asked = find(tx, ws, &CommandRef::Id(id.to_owned())).await?.and_then(|c| c.error);
+    let reason = asked.unwrap_or_else(expiry);
+    end_waiting(tx, ws, id, held, CommandEvent::Cancel, &reason, actor, now).await
+}
+
+async fn settle_one(tx: &mut impl Tx, op: &SettleCommands, id: &str) -> Result<bool, Error> {
+    let ws = op.workspace.as_str();
+    let Some(command) = find(tx, ws, &CommandRef::Id(id.to_owned())).await? else {
+        return Ok(false);
+    };
+    // The run first, as everybody does; then nothing moves under our hands.
+    steer::lock(tx, ws, &command.workflow_id).await?;
+    let Some(held) = lock(tx, ws, id).await? else {
+        return Ok(false);
+    };
+    if held.due_at > op.now {
+        return Ok(false);
+    }
+    let (actor, now) = ("system:expiry", op.now);
+    match held.status {
+        CommandStatus::Cancelling => end_cancelling(tx, ws, id, &held, actor, now).await?,
+        CommandStatus::WaitingForInput | CommandStatus::WaitingForApproval => {
+            let event = CommandEvent::Expire;
+            end_waiting(tx, ws, id, &held, event, &expiry(), actor, now).await?;
+        }
+        CommandStatus::Queued => {
+            steer::cancel_run(tx, ws, &held.workflow_id, &expiry(), actor, now).await?;
+        }
+        CommandStatus::Validated => {
+            let event = CommandEvent::Cancel;
+            end_waiting(tx, ws, id, &held, event, &expiry(), actor, now).await?;
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
