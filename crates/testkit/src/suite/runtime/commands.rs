@@ -25,7 +25,6 @@ case_table![
     x2_a_command_waits_for_others_and_falls_with_them,
     x2_nobody_waits_in_a_circle,
     a_cancel_lets_the_step_under_way_end_and_begins_nothing_more,
-    a_cancel_waits_for_a_step_that_is_longer_than_the_lease,
     a_command_that_has_not_begun_in_time_expires,
     r104_the_trace_reaches_the_code_and_its_children,
     r101_a_runtime_starts_signals_cancels_and_tells,
@@ -270,23 +269,6 @@ async fn a_cancel_lets_the_step_under_way_end_and_begins_nothing_more(f: Fixture
     assert_eq!(waits.cancel("", "user:7").await.unwrap(), CommandStatus::Cancelled);
     assert_eq!(fabric.resume(run.id()).await.unwrap_err().class(), ErrorClass::Conflict);
     gate.0.notify_one();
-    fabric.shutdown().await;
-}
-
-/// R37: nobody says that it is over while it is not.
-async fn a_cancel_waits_for_a_step_that_is_longer_than_the_lease(f: Fixture) {
-    let gate = Gate(Arc::new(Notify::new()));
-    let fabric = f.fabric().state(gate.clone()).command(gated, Contract::new());
-    let fabric = fabric.start().await.unwrap();
-    let command = fabric.submit(gated, "x".to_owned()).await.unwrap();
-    let run = command.run().await.unwrap();
-    until("it is at its step", async || run.status().await.unwrap() == RunStatus::Pending).await;
-    assert_eq!(command.cancel("stop", "user:7").await.unwrap(), CommandStatus::Cancelling);
-    // Longer than a lease, and than the time between two looks for commands that are due.
-    tokio::time::sleep(Duration::from_secs(8)).await;
-    assert_eq!(command.status().await.unwrap(), CommandStatus::Cancelling);
-    gate.0.notify_one();
-    assert_eq!(command.ended().await.unwrap().command.status, CommandStatus::Cancelled);
     fabric.shutdown().await;
 }
 
