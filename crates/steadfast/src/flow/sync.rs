@@ -155,10 +155,19 @@ async fn decided(
     if row.kind != "cron" || scheduler.planner(&row).is_err() {
         return Ok(Some(row));
     }
-    let before = (row.state, row.revision);
+    let (before, mut row) = ((row.state, row.revision), row);
     let manner = if row.state == TriggerState::Active { active } else { Manner::Closed };
-    let (row, _) = scheduler.advance(row, now, manner).await?;
-    Ok((before == (row.state, row.revision)).then_some(row))
+    // As often as it takes: a tick leaves the rest of a long gap to the next one, and here is none.
+    loop {
+        let (after, count) = scheduler.advance(row, now, manner).await?;
+        if before != (after.state, after.revision) {
+            return Ok(None);
+        }
+        if count == 0 {
+            return Ok(Some(after));
+        }
+        row = after;
+    }
 }
 
 /// What somebody wants of a trigger.

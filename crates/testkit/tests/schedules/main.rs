@@ -23,9 +23,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use serde_json::json;
+use steadfast::{Client, CommandType, Cron, Timestamp, Trigger, When};
 use steadfast_store::OpenStore;
 use steadfast_testkit::db::{DbKind, TestDb};
 use steadfast_testkit::model::ModelStore;
+use steadfast_testkit::suite::runtime::Clock;
 
 use life::Span;
 use tally::{KINDS, Tally};
@@ -110,6 +113,27 @@ fn every_nominal_time_gets_what_its_policy_says_whatever_happens() {
         let missing: Vec<_> = KINDS.into_iter().filter(|kind| tally.of(kind) == 0).collect();
         assert!(missing.is_empty(), "never met: {missing:?}");
     }
+}
+
+/// X8
+#[tokio::test]
+async fn a_schedule_that_is_removed_after_a_long_outage_accounts_for_all_of_it() {
+    let clock = Clock::at("2026-06-01T00:00:30Z");
+    let client = Client::over(clock.clone(), Arc::new(ModelStore::new()), "removed").unwrap();
+    let minutely = Trigger {
+        trigger_id: "minutely".to_owned(),
+        enabled: true,
+        when: When::Cron(Cron::cron("* * * * *")),
+        command: CommandType::new("tick"),
+        payload: json!({ "at": "{scheduled_for}" }),
+    };
+    client.define(&minutely).await.unwrap();
+    clock.go("2026-06-06T00:00:30Z");
+    client.remove("minutely").await.unwrap();
+    let from_the_first = Timestamp::from_micros(0);
+    let schedule = client.schedule("minutely");
+    let slots = schedule.slots_between(from_the_first, Timestamp::NEVER).await.unwrap();
+    assert_eq!(slots.len(), 5 * 24 * 60, "more than one tick would decide");
 }
 
 /// R5, R10, R62, R63, R64, R66, R98, X8
