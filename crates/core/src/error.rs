@@ -8,6 +8,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,8 @@ pub enum ErrorClass {
     PolicyDenied,
     /// The caller lacks a permission.
     PermissionDenied,
+    /// People said no, or nothing in time.
+    ApprovalRejected,
     /// The same key was used for something else.
     Conflict,
     /// The thing asked for is not there.
@@ -68,6 +71,7 @@ impl ErrorClass {
             | Self::PermanentConnectorError
             | Self::PolicyDenied
             | Self::PermissionDenied
+            | Self::ApprovalRejected
             | Self::Conflict
             | Self::NotFound
             | Self::Cancelled
@@ -93,6 +97,8 @@ struct Body {
     data: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retryable: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
 }
 
 impl Error {
@@ -114,6 +120,7 @@ impl Error {
             kind: None,
             data: None,
             retryable: None,
+            retry_after_ms: None,
         }))
     }
 
@@ -151,6 +158,17 @@ impl Error {
     pub fn permanent(mut self) -> Self {
         self.0.retryable = Some(false);
         self
+    }
+
+    /// The same error, from somebody who said when to come back.
+    pub fn retry_after(mut self, d: Duration) -> Self {
+        self.0.retry_after_ms = Some(u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// The shortest wait before another try, where the other side named one.
+    pub fn wait_at_least(&self) -> Option<Duration> {
+        self.0.retry_after_ms.map(Duration::from_millis)
     }
 
     /// What kind of failure it was.

@@ -54,6 +54,13 @@ pub fn fingerprint(text: &str) -> String {
     digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
 }
 
+/// The whole digest of a text, with its kind: what an approval is bound to.
+pub fn digest(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    let hex: String = digest.iter().map(|b| format!("{b:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
 fn depth(value: &Value) -> usize {
     // An explicit stack: a hostile value must not overflow ours.
     let mut deepest = 0;

@@ -9,14 +9,19 @@
 #[macro_use]
 mod lifecycle;
 
+pub mod approval;
 pub mod command;
+pub mod connector;
 pub mod driver;
+pub mod effect;
 pub mod env;
 pub mod envelope;
 pub mod error;
+pub mod gate;
 pub mod json;
 pub mod key;
 pub mod limits;
+pub mod policy;
 pub mod retry;
 pub mod run;
 pub mod runtime;
@@ -25,7 +30,9 @@ pub mod time;
 pub mod trigger;
 pub mod workflow;
 
+pub use approval::{ApprovalEvent, ApprovalStatus};
 pub use command::{CommandEvent, CommandStatus};
+pub use effect::{EffectEvent, EffectStatus};
 pub use envelope::Envelope;
 pub use error::{Error, ErrorClass, Result};
 pub use lifecycle::{IllegalTransition, Transition};

@@ -18,6 +18,12 @@ pub struct Retry {
     /// Only these classes are tried again, where they are listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     only: Option<Vec<ErrorClass>>,
+    /// Whether each wait is cut by chance, so that many that failed together do not come together.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    jittered: bool,
+    /// A wait that would make all of them longer than this ends the tries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    within: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -51,6 +57,8 @@ impl Retry {
             max_attempts: max_attempts.max(1),
             waits: Waits::Exponential { first, rate: rate.max(1.0), most },
             only: None,
+            jittered: false,
+            within: None,
         }
     }
 
@@ -58,12 +66,25 @@ impl Retry {
     pub fn listed(waits: impl IntoIterator<Item = Duration>) -> Self {
         let waits: Vec<_> = waits.into_iter().collect();
         let max_attempts = u32::try_from(waits.len()).unwrap_or(u32::MAX - 1) + 1;
-        Self { max_attempts, waits: Waits::Listed(waits), only: None }
+        let waits = Waits::Listed(waits);
+        Self { max_attempts, waits, only: None, jittered: false, within: None }
     }
 
     /// Tries again only after errors of these classes.
     pub fn only(mut self, classes: impl IntoIterator<Item = ErrorClass>) -> Self {
         self.only = Some(classes.into_iter().collect());
+        self
+    }
+
+    /// Cuts each wait by up to half, by a draw of the caller's: see [`Retry::wait_drawn`].
+    pub fn jittered(mut self) -> Self {
+        self.jittered = true;
+        self
+    }
+
+    /// Ends the tries where the waits together would be longer.
+    pub fn within(mut self, total: Duration) -> Self {
+        self.within = Some(total);
         self
     }
 
@@ -79,14 +100,31 @@ impl Retry {
         if attempt >= self.max_attempts || !error.is_retryable() || !listed {
             return None;
         }
-        Some(match &self.waits {
+        let wait = self.nth(attempt);
+        let before: Duration = (1..attempt).map(|n| self.nth(n)).sum();
+        (self.within.is_none_or(|most| before + wait <= most)).then_some(wait)
+    }
+
+    /// The same, with chance where the policy wants it: the draw is recorded with the wait, so a
+    /// restarted process waits what the first would have.
+    pub fn wait_drawn(&self, attempt: u32, error: &Error, draw: u64) -> Option<Duration> {
+        let wait = self.wait_after(attempt, error)?;
+        match self.jittered {
+            true => Some(wait - wait.mul_f64(0.5 * (draw % 1024) as f64 / 1024.0)),
+            false => Some(wait),
+        }
+    }
+
+    /// The wait after attempt n, whatever the error.
+    fn nth(&self, attempt: u32) -> Duration {
+        match &self.waits {
             Waits::Listed(waits) => waits.get(attempt as usize - 1).copied().unwrap_or_default(),
             Waits::Exponential { first, rate, most } => {
                 let factor = rate.powi(i32::try_from(attempt - 1).unwrap_or(i32::MAX));
                 let secs = (first.as_secs_f64() * factor).min(most.as_secs_f64());
                 Duration::from_secs_f64(secs)
             }
-        })
+        }
     }
 }
 

@@ -1,0 +1,88 @@
+//! The gate: what a host asks before anything leaves the process.
+//!
+//! Invariants: a host that has a gate asks it before every attempt of an effect or a connector's
+//! call, and does what it says; without a gate (plain runs, no commands) there is nothing to ask.
+//! Deliberately absent: how it decides. `steadfast` puts contracts, policies and the store's
+//! counters behind it.
+
+use futures::future::BoxFuture;
+
+use crate::command::Context;
+use crate::effect::EffectSpec;
+use crate::error::{Error, Result};
+use crate::policy::Judgement;
+use crate::time::Timestamp;
+
+/// What is about to leave.
+#[derive(Debug, Clone)]
+pub struct Leaving<'a> {
+    /// What travels with the run.
+    pub context: &'a Context,
+    /// The run.
+    pub run_id: &'a str,
+    /// Its workflow.
+    pub workflow: &'a str,
+    /// The effect, if it is one.
+    pub effect: Option<&'a EffectSpec>,
+    /// The connector's call, if it is one.
+    pub call: Option<&'a Calling>,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Whether people have said yes to exactly this.
+    pub approved: bool,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// A call of a connector.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calling {
+    /// The connector.
+    pub connector: String,
+    /// What it is asked, such as `GET /sales/daily`.
+    pub operation: String,
+    /// What with, as canonical JSON.
+    pub input: String,
+}
+
+/// What the gate says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// What each stage decided.
+    pub judgement: Judgement,
+    /// What follows from it.
+    pub passage: Passage,
+}
+
+/// Whether it may leave.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Passage {
+    /// Nothing governs it.
+    Open,
+    /// It may, and is entered in the ledger.
+    Go {
+        /// The compensation that will undo it.
+        compensation: Option<String>,
+    },
+    /// It may not. The error says whether another try makes sense, such as when a rate is used up.
+    Refused(Error),
+    /// So many people have to say yes first.
+    Ask {
+        /// How many.
+        approvers: u32,
+        /// Why.
+        reason: String,
+    },
+    /// It is only shown: a dry run.
+    Plan,
+}
+
+/// What a host asks.
+pub trait Gate: Send + Sync + 'static {
+    /// Decides on what is about to leave.
+    fn judge<'a>(&'a self, leaving: Leaving<'a>) -> BoxFuture<'a, Result<Verdict>>;
+
+    /// Which of a compensation's effects its declaration does not have; none of what a plain
+    /// effect does.
+    fn drift(&self, context: &Context, undoing: &str, effect_type: &str) -> bool;
+}
