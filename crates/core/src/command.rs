@@ -9,8 +9,8 @@ pub mod context;
 pub mod contract;
 pub mod template;
 
-pub use context::{Context, Ingress};
-pub use contract::{CancellationMode, Capability, CommandType, RetryPolicy};
+pub use context::{Context, Ingress, Undoing};
+pub use contract::{Book, CancellationMode, Capability, CommandType, RetryPolicy};
 pub use template::Template;
 
 lifecycle! {

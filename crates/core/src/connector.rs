@@ -215,6 +215,11 @@ impl Connectors {
         }
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// A connector by its name.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Connector>> {
         self.0.get(name)

@@ -21,7 +21,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures::future::BoxFuture;
 
 pub use record::{Kind, Outcome, Record, RecordState};
-pub use request::{Ask, Body, CallOptions, ChildStart, EffectClass, Request, SlotRequest, Verb};
+pub use request::{
+    Ask, Body, CallOptions, ChildStart, EffectClass, Guard, Probing, Request, Said, SlotRequest,
+    Verb,
+};
 
 use crate::error::{Error, ErrorClass};
 use crate::limits;

@@ -163,6 +163,8 @@ pub struct EffectSpec {
     pub payload: String,
     /// The effect it undoes, while a compensation runs.
     pub undoes: Option<String>,
+    /// The compensation that runs.
+    pub compensation: Option<String>,
     /// What it stands for in a dry run, as JSON.
     pub dry: Option<String>,
 }

@@ -82,7 +82,6 @@ pub trait Gate: Send + Sync + 'static {
     /// Decides on what is about to leave.
     fn judge<'a>(&'a self, leaving: Leaving<'a>) -> BoxFuture<'a, Result<Verdict>>;
 
-    /// Which of a compensation's effects its declaration does not have; none of what a plain
-    /// effect does.
-    fn drift(&self, context: &Context, undoing: &str, effect_type: &str) -> bool;
+    /// Whether a compensation has an effect that its declaration does not have.
+    fn drift(&self, context: &Context, compensation: &str, effect_type: &str) -> bool;
 }

@@ -7,6 +7,7 @@
 
 mod calls;
 mod children;
+mod effects;
 mod messages;
 mod operation;
 
@@ -22,8 +23,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-pub use calls::{Call, Effect, FunctionForm, NamedForm, StepCall};
+pub use calls::{Call, FunctionForm, NamedForm, StepCall};
 pub use children::{Child, Spawn};
+pub use effects::Effect;
 pub use messages::{Received, ReceivedInTime, SignalWait};
 pub use operation::Operation;
 
@@ -39,6 +41,8 @@ use crate::time::Timestamp;
 #[derive(Clone)]
 pub struct Cx {
     shared: Arc<Shared>,
+    /// The effect that is taken back, and by which compensation, while one runs.
+    undoes: Option<Arc<(String, String)>>,
 }
 
 impl fmt::Debug for Cx {
@@ -49,7 +53,7 @@ impl fmt::Debug for Cx {
 
 impl Cx {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
+        Self { shared, undoes: None }
     }
 
     /// The id of this run.

@@ -9,12 +9,15 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::channel::mpsc;
 use futures::future::{AbortHandle, Either, abortable, select};
-use steadfast_core::driver::{Body, CallOptions, Kind, Outcome, SlotRequest, panic_error};
-use steadfast_core::{Error, ErrorClass, Timestamp};
+use steadfast_core::driver::{Body, CallOptions, Kind, Outcome, Record, SlotRequest, panic_error};
+use steadfast_core::effect::EffectSpec;
+use steadfast_core::{Error, ErrorClass, Timestamp, json};
 use steadfast_store::{StoreExt, op};
 use tracing::Instrument;
 
+use crate::execute::Execution;
 use crate::hub::Hub;
+use crate::registry::Registry;
 
 /// A call that was begun and is not delivered yet.
 pub(crate) struct Call {
@@ -32,6 +35,97 @@ pub(crate) struct Call {
     pub(crate) started_at: Timestamp,
     /// Ends the attempt under way.
     pub(crate) abort: Option<AbortHandle>,
+    /// What the body was before a probe took its place.
+    pub(crate) real_body: Arc<Body>,
+    /// When the attempt under way began.
+    pub(crate) began_at: Timestamp,
+    /// Whether the gate has judged it.
+    pub(crate) governed: bool,
+    /// Whether it was not let leave.
+    pub(crate) blocked: bool,
+    /// Whether people have said yes to it.
+    pub(crate) approved: bool,
+    /// Whether the attempt under way asks whether it was done.
+    pub(crate) probing: bool,
+    /// What it waits to be told.
+    pub(crate) asking: Option<Asking>,
+    /// The answer that its next record takes.
+    pub(crate) consume: Option<i64>,
+    /// Events that its next record brings.
+    pub(crate) notes: Vec<op::NewEvent>,
+}
+
+/// What somebody has to say before a call goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asking {
+    /// Whether it may be done.
+    People,
+    /// Whether it was done.
+    Truth,
+}
+
+impl Call {
+    /// The effect that it is, if it is one.
+    pub(crate) fn effect(&self) -> Option<&EffectSpec> {
+        self.options.guard.as_ref()?.effect.as_ref()
+    }
+
+    /// The connector's call of an attempt that ended, for the ledger.
+    pub(crate) fn invocation(
+        &self,
+        execution: &Execution,
+        id: u64,
+        record: &Record,
+    ) -> Option<op::InvocationRow> {
+        let guard = self.options.guard.as_ref()?;
+        let calling = guard.calling.as_ref()?;
+        let said = guard.said.lock().expect("invariant: not poisoned").take();
+        let error = record.outcome.as_ref().err();
+        let (actual, outputs) = said.map_or_else(Default::default, |s| (s.actual, s.summary));
+        let verification = match error {
+            _ if self.blocked => "blocked",
+            Some(_) => "failed",
+            None if actual == calling.operation => "verified",
+            None => "contradicted",
+        };
+        let now = execution.now();
+        let place = format!("{}\n{id}\n{}", execution.place(), self.attempt);
+        Some(op::InvocationRow {
+            invocation_id: format!("tool_{}", json::fingerprint(&place)),
+            command_id: execution.context().command_id.clone(),
+            run_id: execution.run_id().to_owned(),
+            connector: calling.connector.clone(),
+            agent: execution.context().requested_by.clone(),
+            intended: calling.operation.clone(),
+            actual,
+            inputs: json::digest(&calling.input),
+            outputs,
+            side_effect: guard.effect.is_some(),
+            idempotency_key: guard.effect.as_ref().map_or_else(String::new, |e| e.key.clone()),
+            verification: verification.to_owned(),
+            error: error.cloned(),
+            latency_us: now.as_micros() - self.began_at.as_micros(),
+            created_at: now,
+        })
+    }
+
+    /// How the connector is doing, as this attempt saw it.
+    pub(crate) fn health(&self, outcome: &Outcome, registry: &Registry) -> Option<op::Health> {
+        let calling = self.options.guard.as_ref()?.calling.as_ref()?;
+        let breaker = registry.breaker(&calling.connector)?;
+        if self.blocked {
+            return None;
+        }
+        let failed = outcome.as_ref().err().is_some_and(|error| {
+            matches!(error.class(), ErrorClass::TransientConnectorError | ErrorClass::Timeout)
+        });
+        Some(op::Health {
+            meter: format!("breaker:{}", calling.connector),
+            ok: !failed,
+            failures: breaker.failures,
+            cool_down: breaker.cool_down,
+        })
+    }
 }
 
 /// An attempt that came to its end.

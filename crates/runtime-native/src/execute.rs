@@ -8,6 +8,7 @@
 
 mod begin;
 mod commit;
+mod govern;
 mod look;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,6 +19,7 @@ use std::time::Duration;
 use futures::channel::mpsc;
 use futures::future::{Either, select};
 use futures::{FutureExt, StreamExt};
+use steadfast_core::command::Context;
 use steadfast_core::driver::{Driver, Kind, Outcome, Record, RecordState, Request, RunMeta, Turn};
 use steadfast_core::{Error, ErrorClass, Timestamp};
 use steadfast_store::op::{self, Entry, With};
@@ -60,6 +62,8 @@ pub(crate) struct Execution {
     config: Arc<Config>,
     registry: Arc<Registry>,
     run: op::RunRow,
+    /// What travels with the run.
+    context: Context,
     lease: op::Lease,
     lease_until: Arc<AtomicI64>,
     notices: mpsc::UnboundedReceiver<Notice>,
@@ -135,6 +139,7 @@ impl Execution {
             look: false,
             draining: false,
             holds_place,
+            context: crate::context_of(&run),
             run,
         })
     }
@@ -221,6 +226,12 @@ impl Execution {
             if self.deliver_ready() {
                 return Ok(());
             }
+            if let Some((id, answer)) = self.next_answer() {
+                if self.take_answer(id, answer).await? {
+                    return Ok(());
+                }
+                continue;
+            }
             if self.has_unread_signals() {
                 // Those consumed are marked first, so that the next page begins after them.
                 self.flush().await?;
@@ -233,7 +244,9 @@ impl Execution {
                 continue;
             }
             self.check_deadline().await?;
-            self.begin_due_retries().await?;
+            if self.begin_due_retries().await? {
+                return Ok(());
+            }
             if self.running.is_empty() {
                 self.rest().await?;
                 if self.look {
@@ -281,7 +294,7 @@ impl Execution {
             // The hub dropped our entry: another execution of the run has taken it.
             Either::Left(_) => return Err(Exit::Stopped),
             Either::Right(_) => {
-                let listens = |w: &Wait| matches!(w, Wait::Signal { .. } | Wait::Child { .. });
+                let listens = |w: &Wait| !matches!(w, Wait::Sleep { .. } | Wait::Retry { .. });
                 self.look |= self.waits.values().any(listens) && self.hub.now() >= glance;
             }
         }
@@ -313,7 +326,7 @@ impl Execution {
         let now = self.hub.now();
         let ready = self.waits.iter().find_map(|(id, wait)| {
             let outcome = match wait {
-                Wait::Retry { .. } => return None,
+                Wait::Retry { .. } | Wait::Answer { .. } => return None,
                 Wait::Sleep { until } => (*until <= now).then(|| (Ok("null".to_owned()), None)),
                 Wait::Signal { name, until } => {
                     let signal = self.signals.iter().find(|signal| signal.name == *name);
@@ -337,7 +350,9 @@ impl Execution {
             Wait::Sleep { .. } => ("sleep".to_owned(), Kind::Sleep),
             Wait::Signal { name, .. } => (name, Kind::Signal),
             Wait::Child { .. } => ("join".to_owned(), Kind::Join),
-            Wait::Retry { .. } => unreachable!("invariant: retries are not delivered"),
+            Wait::Retry { .. } | Wait::Answer { .. } => {
+                unreachable!("invariant: those are not delivered")
+            }
         };
         if let Some(With::Consume(seq)) = &with {
             let seq = *seq;
@@ -360,34 +375,65 @@ impl Execution {
     fn attempt_ended(&mut self, ended: Ended) -> bool {
         let now = self.hub.now();
         self.running.remove(&ended.id);
-        let Some(call) = self.calls.get_mut(&ended.id) else {
+        let Some(mut call) = self.calls.remove(&ended.id) else {
             return false;
         };
         call.abort = None;
+        if call.probing {
+            return self.probed(ended.id, call, ended.outcome);
+        }
         let mut record = Record::done(ended.id, 0, &call.name, call.kind, ended.outcome);
         record.input.clone_from(&call.input);
         record.attempt = call.attempt;
         (record.started_at, record.completed_at) = (call.started_at, now);
         let replaces = call.recorded;
         let wait = match &record.outcome {
-            Err(error) => call.options.retry.wait_after(call.attempt, error),
+            Err(error) => self.next_wait(&call, error),
             Ok(_) => None,
         };
         if let Some(wait) = wait {
             record.state = RecordState::Retrying;
             record.next_at = now.after(wait);
-            call.recorded = true;
+            tracing::info!(step = call.name, attempt = call.attempt, "activity.retry");
             let (name, attempt) = (call.name.clone(), call.attempt);
             self.waits.insert(ended.id, Wait::Retry { name, attempt, until: record.next_at });
             self.urgent = true;
-            self.pending.push(Entry { record, replaces, with: None });
+            let with = self.ending(ended.id, &mut call, &record);
+            call.recorded = true;
+            call.blocked = false;
+            self.calls.insert(ended.id, call);
+            self.pending.push(Entry { record, replaces, with });
             return false;
         }
         self.urgent |= call.kind != Kind::Read;
-        self.calls.remove(&ended.id);
+        let with = self.ending(ended.id, &mut call, &record);
         record.seq = self.driver.deliver(ended.id, record.outcome.clone(), now);
-        self.pending.push(Entry { record, replaces, with: None });
+        self.pending.push(Entry { record, replaces, with });
         true
+    }
+
+    /// The wait before the next attempt, if there is one: what the policy says, and not before the
+    /// other side wants.
+    fn next_wait(&self, call: &Call, error: &Error) -> Option<Duration> {
+        let wait = call.options.retry.wait_drawn(call.attempt, error, self.hub.env.random())?;
+        Some(wait.max(error.wait_at_least().unwrap_or_default()))
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.hub.now()
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(crate) fn run_id(&self) -> &str {
+        &self.run.run_id
+    }
+
+    /// What tells this generation of this run from all others.
+    pub(crate) fn place(&self) -> String {
+        format!("{}\n{}", self.run.run_id, self.run.generation)
     }
 
     /// The code no longer waits for a request.

@@ -1,7 +1,10 @@
 //! The workflows a worker can run, by name.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use steadfast_core::connector::{Breaker, Connectors};
+use steadfast_core::gate::Gate;
 use steadfast_core::workflow::{AppState, Code, Workflow};
 use steadfast_core::{Error, Result, limits};
 
@@ -11,6 +14,10 @@ pub struct Registry {
     workflows: BTreeMap<String, Registered>,
     /// What `cx.state` gives.
     pub state: AppState,
+    /// Who decides on what leaves, where anything is governed.
+    pub gate: Option<Arc<dyn Gate>>,
+    /// The ways out.
+    pub connectors: Connectors,
 }
 
 #[derive(Clone)]
@@ -42,6 +49,10 @@ impl Registry {
             ));
         }
         Ok(())
+    }
+
+    pub(crate) fn breaker(&self, connector: &str) -> Option<Breaker> {
+        self.connectors.get(connector)?.limits().breaker
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Registered> {

@@ -6,10 +6,26 @@ use steadfast_core::Timestamp;
 /// One durable wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wait {
-    Sleep { until: Timestamp },
-    Signal { name: String, until: Timestamp },
-    Child { run_id: String, look_at: Timestamp },
-    Retry { name: String, attempt: u32, until: Timestamp },
+    Sleep {
+        until: Timestamp,
+    },
+    Signal {
+        name: String,
+        until: Timestamp,
+    },
+    Child {
+        run_id: String,
+        look_at: Timestamp,
+    },
+    Retry {
+        name: String,
+        attempt: u32,
+        until: Timestamp,
+    },
+    /// For what people say: a signal that is not delivered to the code.
+    Answer {
+        name: String,
+    },
 }
 
 impl Wait {
@@ -20,7 +36,12 @@ impl Wait {
                 *until
             }
             Wait::Child { look_at, .. } => *look_at,
+            Wait::Answer { .. } => Timestamp::NEVER,
         }
+    }
+
+    pub(crate) fn answer(name: String) -> Self {
+        Wait::Answer { name }
     }
 
     /// For people: kept with the suspended run and shown by `explain`.
@@ -29,6 +50,7 @@ impl Wait {
         match self {
             Wait::Sleep { .. } => json!({ "for": "sleep", "until": until }),
             Wait::Signal { name, .. } => json!({ "for": "signal", "name": name, "until": until }),
+            Wait::Answer { name } => json!({ "for": "answer", "name": name }),
             Wait::Child { run_id, .. } => json!({ "for": "child", "run_id": run_id }),
             Wait::Retry { name, attempt, .. } => {
                 json!({ "for": "retry", "name": name, "attempt": attempt, "until": until })

@@ -21,6 +21,7 @@ use crate::env::TokioEnv;
 use crate::flow::router::{Routed, Router};
 use crate::flow::scheduler::Scheduler;
 use crate::fork::ForkCall;
+use crate::governance::Governance;
 use crate::queue::Queue;
 use crate::run::Run;
 use crate::start::StartCall;
@@ -32,6 +33,8 @@ pub struct Client {
     pub(crate) worker: Option<Worker>,
     pub(crate) version: String,
     pub(crate) contracts: Arc<Contracts>,
+    /// None where this process has no policies, and so decides on nothing that has some.
+    pub(crate) governance: Option<Arc<Governance>>,
     pub(crate) scheduler: Scheduler,
     pub(crate) router: Router,
 }
@@ -63,7 +66,7 @@ impl Client {
     /// A client over a store that is open already.
     pub fn over(env: Arc<dyn Env>, store: OpenStore, workspace: &str) -> Result<Self> {
         let inner = runtime::Client::new(env, store, workspace)?;
-        Ok(Self::new(inner, None, String::new(), no_contracts()))
+        Ok(Self::new(inner, None, String::new(), no_contracts(), None))
     }
 
     fn new(
@@ -71,13 +74,20 @@ impl Client {
         worker: Option<Worker>,
         version: String,
         contracts: Arc<Contracts>,
+        governance: Option<Arc<Governance>>,
     ) -> Self {
-        let (scheduler, router) = (Scheduler::new(inner.clone()), Router::default());
-        Self { inner, worker, version, contracts, scheduler, router }
+        let scheduler = Scheduler::new(inner.clone(), governance.clone());
+        let router = Router::default();
+        Self { inner, worker, version, contracts, governance, scheduler, router }
     }
 
-    pub(crate) fn of_worker(worker: Worker, version: String, contracts: Arc<Contracts>) -> Self {
-        Self::new(worker.client(), Some(worker), version, contracts)
+    pub(crate) fn of_worker(
+        worker: Worker,
+        version: String,
+        contracts: Arc<Contracts>,
+        governance: Arc<Governance>,
+    ) -> Self {
+        Self::new(worker.client(), Some(worker), version, contracts, Some(governance))
     }
 
     /// Makes the commands of an event: one for each trigger that matches. When this returns, they

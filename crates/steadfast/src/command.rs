@@ -1,7 +1,7 @@
 //! Commands: contracts, submissions, handles.
 
 use std::collections::BTreeMap;
-use std::future::IntoFuture;
+use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,17 @@ use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use steadfast_core::command::{CancellationMode, Capability, CommandType, Ingress, RetryPolicy};
+use steadfast_core::command::{
+    Book, CancellationMode, Capability, CommandType, Ingress, RetryPolicy,
+};
+use steadfast_core::effect::{Compensation, EffectType};
+use steadfast_core::policy::Classes;
 use steadfast_core::workflow::Workflow;
-use steadfast_core::{CommandStatus, Error, Result, Retry, Timestamp, json};
+use steadfast_core::{CommandStatus, Cx, Error, Result, Retry, Timestamp, json};
 use steadfast_store::op;
 
 use crate::client::Client;
+use crate::flow::compensate::{self, Undo, Undoer, Undoers};
 use crate::flow::ingress::{self, Request};
 use crate::run::Run;
 
@@ -23,10 +28,11 @@ use crate::run::Run;
 pub type CommandInfo = op::CommandDetail;
 
 /// What every command of a type is held to.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use = "a contract does nothing until a fabric has it"]
 pub struct Contract {
     pub(crate) command: CommandType,
+    undoers: BTreeMap<String, Undoer>,
 }
 
 impl Default for Contract {
@@ -38,7 +44,7 @@ impl Default for Contract {
 impl Contract {
     /// A contract that asks for nothing.
     pub fn new() -> Self {
-        Self { command: CommandType::new("?") }
+        Self { command: CommandType::new("?"), undoers: BTreeMap::new() }
     }
 
     /// What makes two commands the same, over payload and context:
@@ -54,9 +60,47 @@ impl Contract {
         self
     }
 
-    /// An effect it may have, and the effect that undoes it.
-    pub fn effect(mut self, name: impl Into<String>, undo: impl Into<Option<String>>) -> Self {
-        self.command.effects.insert(name.into(), undo.into());
+    /// What one must be allowed to do to ask for it: templates over the payload, such as
+    /// `warehouse.write/{vendor_name}`.
+    pub fn requires<S: Into<String>>(mut self, needs: impl IntoIterator<Item = S>) -> Self {
+        self.command.requires.extend(needs.into_iter().map(Into::into));
+        self
+    }
+
+    /// The operations of connectors it uses, as `connector operation`: checked when a command is
+    /// submitted, not when it is under way.
+    pub fn calls<S: Into<String>>(mut self, calls: impl IntoIterator<Item = S>) -> Self {
+        self.command.calls.extend(calls.into_iter().map(Into::into));
+        self
+    }
+
+    /// How serious the command as a whole is: who has to say yes before it begins.
+    pub fn classes(mut self, classes: Classes) -> Self {
+        self.command.classes = Some(classes);
+        self
+    }
+
+    /// Its workflow is an agent's own code: it proposes commands, and commits to nothing.
+    pub fn agent(mut self) -> Self {
+        self.command.agent = true;
+        self
+    }
+
+    /// An effect it may have. What is not declared is refused.
+    pub fn effect(mut self, effect: EffectType) -> Self {
+        self.command.effects.insert(effect.name.clone(), effect);
+        self
+    }
+
+    /// What undoes an effect, and its code.
+    pub fn compensation<F, Fut, E>(mut self, what: Compensation, code: F) -> Self
+    where
+        F: Fn(Cx, Undo) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: std::fmt::Display + 'static,
+    {
+        self.undoers.insert(what.name.clone(), compensate::undoer(code));
+        self.command.compensations.insert(what.name.clone(), what);
         self
     }
 
@@ -107,7 +151,7 @@ impl Contract {
         self.command.payload_schema = schema.to_value();
         self.command.check()?;
         let fits = |payload: &str| json::decode::<W::Input>("the payload", payload).map(|_| ());
-        Ok(Registered { command: self.command, fits })
+        Ok(Registered { command: self.command, fits, undoers: self.undoers })
     }
 }
 
@@ -115,6 +159,7 @@ impl Contract {
 pub(crate) struct Registered {
     pub(crate) command: CommandType,
     pub(crate) fits: fn(&str) -> Result<()>,
+    undoers: BTreeMap<String, Undoer>,
 }
 
 impl Registered {
@@ -145,6 +190,23 @@ impl Contracts {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The contracts as workflows see them.
+    pub(crate) fn book(&self) -> Book {
+        Book(self.0.iter().map(|(name, made)| (name.clone(), made.command.clone())).collect())
+    }
+
+    /// The code of all compensations.
+    pub(crate) fn undoers(&self) -> Undoers {
+        let of = |made: &Registered| {
+            let name = made.command.name.clone();
+            made.undoers
+                .clone()
+                .into_iter()
+                .map(move |(undoer, code)| ((name.clone(), undoer), code))
+        };
+        Undoers(self.0.values().flat_map(of).collect())
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Registered> {
@@ -336,6 +398,11 @@ impl<T> SubmitCall<T> {
     pub fn priority(self, priority: i64) -> Self {
         self.with(|r| r.priority = priority)
     }
+
+    /// Runs it without any effect: effects are planned and shown, and its key stays free.
+    pub fn dry_run(self) -> Self {
+        self.with(|r| r.dry_run = true)
+    }
 }
 
 impl<T: Send + 'static> IntoFuture for SubmitCall<T> {
@@ -345,7 +412,9 @@ impl<T: Send + 'static> IntoFuture for SubmitCall<T> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let (client, (contract, payload)) = (self.client, self.made?);
-            let submit = ingress::submit_op(&client.inner, &contract, &payload, self.request)?;
+            let governance = client.governance.as_deref();
+            let submit =
+                ingress::submit_op(&client.inner, governance, &contract, &payload, self.request)?;
             let (command_id, new) = client.carry_out(submit).await?;
             Ok(Command { client, command_id, new, output: PhantomData })
         })

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use steadfast_core::connector::Connector;
 use steadfast_core::env::Env;
 use steadfast_core::runtime::ExecutionRuntime as _;
 use steadfast_core::trigger::Trigger;
@@ -12,12 +13,16 @@ use steadfast_core::workflow::Workflow;
 use steadfast_core::{Result, limits};
 use steadfast_runtime_native::{Config, Registry, Worker};
 use steadfast_store::OpenStore;
+use steadfast_store::op::COMPENSATE;
 
 use crate::activity::{self, Activity};
+use crate::agent;
 use crate::client::Client;
 use crate::command::{Contract, Contracts};
 use crate::env::TokioEnv;
-use crate::flow::sync;
+use crate::flow::perform::Gatekeeper;
+use crate::flow::{compensate, sync};
+use crate::governance::Governance;
 use crate::queue::Queue;
 use crate::trigger::{OnEvent, Schedule};
 
@@ -26,6 +31,7 @@ use crate::trigger::{OnEvent, Schedule};
 pub struct Steadfast {
     client: Client,
     worker: Worker,
+    desk: agent::Desk,
     stopping: Arc<AtomicBool>,
 }
 
@@ -40,6 +46,7 @@ impl Steadfast {
             config: Config::default(),
             queues: Vec::new(),
             contracts: Contracts::default(),
+            governance: Governance::default(),
             definitions: Vec::new(),
             source: "code".to_owned(),
             refusal: None,
@@ -61,6 +68,7 @@ impl Steadfast {
     pub async fn shutdown(&self) {
         self.stopping.store(true, Ordering::Release);
         self.worker.shutdown().await;
+        self.desk.set(None);
     }
 
     /// Runs until the process is asked to stop (Ctrl-C or SIGTERM), then shuts down.
@@ -110,6 +118,9 @@ impl Steadfast {
                 if let Err(error) = client.tick().await {
                     tracing::error!(%error, "the scheduler cannot tick");
                 }
+                if let Err(error) = client.settle_approvals().await {
+                    tracing::error!(%error, "approvals cannot be settled");
+                }
                 if round.is_multiple_of(5)
                     && let Err(error) = client.inner.settle_commands(client.inner.now()).await
                 {
@@ -140,6 +151,7 @@ pub struct Builder {
     config: Config,
     queues: Vec<Queue>,
     contracts: Contracts,
+    governance: Governance,
     definitions: Vec<Definition>,
     source: String,
     refusal: Option<steadfast_core::Error>,
@@ -189,6 +201,19 @@ impl Builder {
     {
         let added = contract.of(&workflow).and_then(|made| self.contracts.add(made));
         let added = added.and_then(|()| self.registry.add(workflow));
+        self.note(added)
+    }
+
+    /// Who may do what, within which budgets. Connectors that were added before are kept.
+    pub fn govern(mut self, governance: Governance) -> Self {
+        let connectors = std::mem::take(&mut self.governance.connectors);
+        self.governance = Governance { connectors, ..governance };
+        self
+    }
+
+    /// A way out, for `cx.call` and `cx.effect_via`.
+    pub fn connector(mut self, connector: impl Connector) -> Self {
+        let added = self.governance.connector(Arc::new(connector));
         self.note(added)
     }
 
@@ -313,14 +338,21 @@ impl Builder {
         let runtime = Client::over(env.clone(), store.clone(), &self.config.workspace)?.inner;
         for registered in contracts.all() {
             registered.command.check_runtime(runtime.name(), runtime.capabilities())?;
+            registered.command.check_effects(runtime.name(), runtime.capabilities())?;
         }
         let triggers = self.definitions.into_iter().map(|d| d.define(&contracts));
         let triggers = triggers.collect::<Result<Vec<_>>>()?;
         let mut registry = self.registry;
         registry.state.insert(activity::Log(store.clone()));
+        let governance = Arc::new(self.governance);
+        let workspace = self.config.workspace.clone();
+        govern(&mut registry, &governance, &contracts, &store, workspace)?;
+        let desk = agent::Desk::default();
+        registry.state.insert(desk.clone());
         let worker = Worker::start(env, store, registry, self.config).await?;
-        let client = Client::of_worker(worker.clone(), version, contracts);
-        let fabric = Steadfast { client, worker, stopping: Arc::default() };
+        let client = Client::of_worker(worker.clone(), version, contracts, governance);
+        desk.set(Some(client.clone()));
+        let fabric = Steadfast { client, worker, desk, stopping: Arc::default() };
         let begun = fabric.begin(&self.source, &triggers).await;
         if let Err(error) = begun {
             fabric.shutdown().await;
@@ -336,4 +368,27 @@ impl Builder {
         }
         self
     }
+}
+
+/// Puts the gate, the ways out and the way back into a registry.
+fn govern(
+    registry: &mut Registry,
+    governance: &Arc<Governance>,
+    contracts: &Contracts,
+    store: &OpenStore,
+    workspace: String,
+) -> Result<()> {
+    let book = Arc::new(contracts.book());
+    registry.state.insert((*book).clone());
+    registry.state.insert(governance.connectors.clone());
+    registry.connectors = governance.connectors.clone();
+    if contracts.is_empty() && governance.connectors.is_empty() {
+        return Ok(());
+    }
+    registry.state.insert(contracts.undoers());
+    registry.state.insert(compensate::Ledger(store.clone()));
+    registry.add_named(COMPENSATE, limits::RECOVERY_ATTEMPTS, compensate::compensate)?;
+    let (governance, store) = (governance.clone(), store.clone());
+    registry.gate = Some(Arc::new(Gatekeeper { governance, book, store, workspace }));
+    Ok(())
 }

@@ -27,12 +27,16 @@
 //! `store` remembers and `runtime-native` executes. Deliberately absent: macros and global state.
 
 mod activity;
+mod agent;
+mod approval;
 mod client;
 mod command;
 mod env;
 mod fabric;
 mod flow;
 mod fork;
+mod governance;
+mod ledger;
 mod queue;
 mod run;
 mod schedule;
@@ -42,36 +46,45 @@ mod transaction;
 mod trigger;
 
 pub use activity::{Activity, TaskTemplate};
+pub use agent::propose;
 pub use client::{Client, RunInfo, Runs};
 pub use command::{Command, CommandInfo, Contract, SubmitCall};
 pub use env::TokioEnv;
 pub use fabric::{Builder, Steadfast};
+pub use flow::compensate::Undo;
 pub use flow::router::Routed;
 pub use fork::ForkCall;
+pub use governance::{Budget, Governance};
 pub use queue::Queue;
 pub use run::{Run, StreamReader};
 pub use schedule::{Backfill, Filled, ScheduleHandle, Slot, TriggerInfo};
 pub use schemars;
 pub use start::StartCall;
+pub use steadfast_core::approval::{ApprovalRequest, Approved, Vote};
 pub use steadfast_core::command::{
     CancellationMode, Capability, CommandType, Context, Ingress, RetryPolicy,
 };
+pub use steadfast_core::connector;
 pub use steadfast_core::driver::{
     Kind as StepKind, Record as StepRecord, RecordState as StepState,
 };
+pub use steadfast_core::effect::{Compensation, EffectType};
 pub use steadfast_core::envelope::Envelope;
+pub use steadfast_core::policy;
 pub use steadfast_core::runtime::ExecutionRuntime;
 pub use steadfast_core::schedule::{Calendar, Misfire, Overlap, Schedule as Cron, SlotStatus};
 pub use steadfast_core::trigger::{EventMatch, Trigger, When};
 pub use steadfast_core::workflow::{Child, Effect, Workflow};
 pub use steadfast_core::{
-    CommandStatus, Cx, Error, ErrorClass, Result, Retry, RunStatus, Timestamp, env::Env, limits,
+    ApprovalStatus, CommandStatus, Cx, EffectStatus, Error, ErrorClass, Result, Retry, RunStatus,
+    Timestamp, env::Env, limits,
 };
 pub use steadfast_runtime_native::{Explanation, Rule};
 pub use steadfast_store::Tally;
 pub use steadfast_store::op::{
-    ActivityRow, CommandRow, EventRow, Holder, ListCommands, ListEvents, Parent, RunFilter,
-    TaskRow, TriggerState,
+    ActivityRow, ApprovalRow, CommandRow, Decided, EffectRow, EventRow, Holder, InvocationRow,
+    ListApprovals, ListCommands, ListEffects, ListEvents, ListInvocations, Parent, RunFilter,
+    TaskRow, TriggerState, Truth,
 };
 #[cfg(feature = "mysql")]
 pub use transaction::mysql;

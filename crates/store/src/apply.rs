@@ -4,14 +4,20 @@
 //! after a failure; it writes nothing unless its answer says so. Deliberately absent: BEGIN and
 //! COMMIT, which belong to the backends, and any choice of database.
 
+mod approval;
 mod claim;
 mod command;
 mod dependency;
+mod effect;
 mod event;
+mod follow;
+mod govern;
+mod meter;
 mod own;
 mod queue;
 mod read;
 mod rows;
+mod saga;
 mod settle;
 mod signal;
 mod start;
@@ -60,6 +66,13 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::CancelCommand(op) => Reply::CancelCommand(command::cancel(tx, op).await?),
         Op::SettleCommands(op) => Reply::SettleCommands(settle::settle(tx, op).await?),
         Op::Depend(op) => Reply::Depend(dependency::depend(tx, op).await?),
+        Op::Spend(op) => Reply::Spend(meter::spend(tx, op).await?),
+        Op::Decide(op) => Reply::Decide(approval::decide(tx, op).await?),
+        Op::SettleApprovals(op) => Reply::SettleApprovals(approval::settle(tx, op).await?),
+        Op::Resolve(op) => Reply::Resolve(effect::resolve(tx, op).await?),
+        Op::ListEffects(op) => Reply::ListEffects(effect::list(tx, op).await?),
+        Op::ListInvocations(op) => Reply::ListInvocations(effect::invocations(tx, op).await?),
+        Op::ListApprovals(op) => Reply::ListApprovals(approval::list(tx, op).await?),
         Op::PutTrigger(op) => Reply::PutTrigger(trigger::put(tx, op).await?),
         Op::Advance(op) => Reply::Advance(trigger::advance(tx, op).await?),
         Op::Backfill(op) => Reply::Backfill(trigger::backfill(tx, op).await?),

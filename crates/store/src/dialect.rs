@@ -34,6 +34,18 @@ const TRIGGER_COLUMNS: &str = "trigger_id, kind, spec, revision, source, state, 
 /// Columns of `trigger_slots`, in the order in which `SlotRow` is read.
 const SLOT_COLUMNS: &str = "nominal_at, status, reason, lag_us, command_id, into_at, window_from, \
     revision, decided_at";
+/// Columns of `domain_effects`, in the order in which `EffectRow` is read.
+const EFFECT_COLUMNS: &str = "domain_effect_id, command_id, executed_by_run_id, ordinal, \
+    effect_type, effect_payload, idempotency_key, status, result, error, compensates_effect_id, \
+    declared_compensation, compensated_at, created_at, updated_at, completed_at";
+/// Columns of `connector_invocations`, in the order in which `InvocationRow` is read.
+const INVOCATION_COLUMNS: &str = "invocation_id, command_id, run_id, connector_name, agent_name, \
+    intended_action, actual_action, input_digest, output_summary, side_effect, idempotency_key, \
+    verification_status, error, latency_us, created_at";
+/// Columns of `approvals`, in the order in which `ApprovalRow` is read.
+const APPROVAL_COLUMNS: &str = "approval_id, approval_type, action, reason, request_payload, \
+    request_hash, requested_by, approvers, among, expires_at, escalate_at, command_id, run_id, \
+    status, created_at, decided_at";
 /// Columns of `step`, in the order in which a record is read.
 const STEP_COLUMNS: &str = "function_id, seq, name, kind, state, input, output, error, \
     child_run_id, attempt, started_at, completed_at, next_at";
@@ -62,6 +74,9 @@ impl Dialect {
             ("command_columns", _) => COMMAND_COLUMNS,
             ("trigger_columns", _) => TRIGGER_COLUMNS,
             ("slot_columns", _) => SLOT_COLUMNS,
+            ("effect_columns", _) => EFFECT_COLUMNS,
+            ("invocation_columns", _) => INVOCATION_COLUMNS,
+            ("approval_columns", _) => APPROVAL_COLUMNS,
             ("never", _) => "9223372036854775807",
             // A queue and a partition as one value; keys hold no line breaks.
             ("place", Sqlite | Postgres) => "queue || '\n' || partition_key",

@@ -71,6 +71,10 @@ fn place(op: &Op) -> usize {
         Op::CancelCommand(op) => (&op.workspace, &op.command_id),
         Op::Depend(op) => (&op.workspace, &op.command_id),
         Op::SettleCommands(op) => (&op.workspace, &op.workspace),
+        Op::SettleApprovals(op) => (&op.workspace, &op.workspace),
+        Op::Spend(op) => (&op.workspace, &op.workspace),
+        Op::Decide(op) => (&op.workspace, &op.approval_id),
+        Op::Resolve(op) => (&op.workspace, &op.effect_id),
         Op::PutTrigger(op) => (&op.workspace, &op.trigger.trigger_id),
         Op::Advance(op) => (&op.workspace, &op.trigger_id),
         Op::Backfill(op) => (&op.fire.start.workspace, &op.trigger_id),
@@ -94,6 +98,9 @@ fn place(op: &Op) -> usize {
         | Op::GetCommand(_)
         | Op::ListCommands(_)
         | Op::ListEvents(_)
+        | Op::ListEffects(_)
+        | Op::ListInvocations(_)
+        | Op::ListApprovals(_)
         | Op::ListTriggers(_)
         | Op::DueTriggers(_)
         | Op::ListSlots(_)
@@ -140,6 +147,10 @@ fn makes_ready(op: &Op, reply: &Reply) -> bool {
                 | Op::FreeSlot(_)
                 | Op::Advance(_)
                 | Op::Backfill(_)
+                | Op::Decide(_)
+                | Op::Resolve(_)
+                | Op::SettleApprovals(_)
+                | Op::SettleCommands(_)
         ),
     }
 }

@@ -8,14 +8,14 @@
 use std::collections::BTreeSet;
 
 use steadfast_core::schedule::SlotStatus;
-use steadfast_core::{CommandStatus, RunStatus};
+use steadfast_core::{ApprovalStatus, CommandStatus, EffectStatus, RunStatus};
 
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::statement;
 
 /// The version this program writes.
-pub(crate) const VERSION: i64 = 3;
+pub(crate) const VERSION: i64 = 4;
 /// The table that holds the version; created first, so that it can be asked.
 pub(crate) const VERSION_TABLE: &str = "steadfast_schema";
 /// The key of the lock that keeps two processes from migrating at once.
@@ -69,6 +69,18 @@ const ADDED: &[(i64, &str)] = &[
     (3, "create_activity_runs_list"),
     (3, "create_task_instances"),
     (3, "create_task_instances_run"),
+    (4, "create_domain_effects"),
+    (4, "create_domain_effects_command"),
+    (4, "create_domain_effects_key"),
+    (4, "create_domain_effects_unknown"),
+    (4, "create_connector_invocations"),
+    (4, "create_connector_invocations_list"),
+    (4, "create_approvals"),
+    (4, "create_approvals_due"),
+    (4, "create_approvals_command"),
+    (4, "create_approvals_list"),
+    (4, "create_approval_votes"),
+    (4, "create_meters"),
 ];
 
 fn create(dialect: Dialect, name: &str) -> Ddl {
@@ -97,6 +109,8 @@ pub(crate) fn arrows(dialect: Dialect, machine: &str) -> Option<String> {
         "run" => collect!(RunStatus, RunStatus::START),
         "command" => collect!(CommandStatus, CommandStatus::START),
         "slot" => collect!(SlotStatus, SlotStatus::START),
+        "effect" => collect!(EffectStatus, EffectStatus::START),
+        "approval" => collect!(ApprovalStatus, ApprovalStatus::START),
         _ => return None,
     }
     let arrows: Vec<String> =

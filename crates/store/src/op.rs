@@ -6,6 +6,7 @@
 //! Deliberately absent: anything that needs two operations to be safe.
 
 mod command;
+mod govern;
 mod queue;
 mod read;
 mod run;
@@ -18,6 +19,7 @@ use futures::future::BoxFuture;
 use steadfast_core::driver::Outcome;
 
 pub use command::*;
+pub use govern::*;
 pub use queue::*;
 pub use read::*;
 pub use run::*;
@@ -218,6 +220,14 @@ operations! {
     SettleCommands -> Settled, Write;
     /// Makes a command wait for another one.
     Depend -> Depended, Write;
+    /// Takes from what all workers share.
+    Spend -> Spent, Write;
+    /// Takes somebody's answer to a question.
+    Decide -> Decided, Write;
+    /// Ends questions whose time is up.
+    SettleApprovals -> SettledApprovals, Write;
+    /// Says what became of an effect that nobody knew about.
+    Resolve -> ResolvedEffect, Write;
     /// Creates or replaces a trigger.
     PutTrigger -> TriggerPut, Write;
     /// Writes the verdicts on slots of a trigger, with the commands they make.
@@ -230,6 +240,12 @@ operations! {
     GetCommand -> FoundCommand, Read;
     /// Commands, newest first.
     ListCommands -> CommandPage, Read;
+    /// Effects, in the order of their commands.
+    ListEffects -> Effects, Read;
+    /// Calls of connectors, oldest first.
+    ListInvocations -> Invocations, Read;
+    /// Questions to people.
+    ListApprovals -> Approvals, Read;
     /// Events, oldest first.
     ListEvents -> EventPage, Read;
     /// Triggers.

@@ -6,12 +6,15 @@
 //! error leave no trace. Deliberately absent: speed. Where a database needs an index or a lock,
 //! the model scans.
 
+mod approval;
 mod claim;
 mod command;
 mod dependency;
+mod govern;
 mod own;
 mod queue;
 mod read;
+mod saga;
 mod start;
 mod steer;
 mod table;
@@ -23,8 +26,8 @@ use futures::future::BoxFuture;
 use steadfast_core::driver::Record;
 use steadfast_core::{RunStatus, Timestamp};
 use steadfast_store::op::{
-    ActivityRow, Duplicate, EventRow, Forked, Lease, Parent, QueueRow, RunRow, SlotRow, Suspended,
-    TaskRow, TriggerRow, WorkerRow, Written,
+    ActivityRow, Duplicate, EffectRow, EventRow, Forked, InvocationRow, Lease, Parent, QueueRow,
+    RunRow, SlotRow, Suspended, TaskRow, TriggerRow, WorkerRow, Written,
 };
 use steadfast_store::{Error, Op, Reply, Store};
 
@@ -62,6 +65,11 @@ pub struct Model {
     trigger_slots: Table<Numbered, SlotRow>,
     activities: Table<Key, ActivityRow>,
     tasks: Table<Key, TaskRow>,
+    effects: Table<Key, EffectRow>,
+    invocations: Table<Key, InvocationRow>,
+    approvals: Table<Key, approval::Approval>,
+    /// An amount and a moment, by workspace and name.
+    meters: Table<Key, (i64, i64)>,
     started: u64,
 }
 
@@ -167,6 +175,13 @@ impl Model {
             Op::CancelCommand(op) => Reply::CancelCommand(self.cancel_command(op)),
             Op::SettleCommands(op) => Reply::SettleCommands(self.settle(op)),
             Op::Depend(op) => Reply::Depend(self.depend(op)),
+            Op::Spend(op) => Reply::Spend(self.spend(op)),
+            Op::Decide(op) => Reply::Decide(self.answer(op)),
+            Op::SettleApprovals(op) => Reply::SettleApprovals(self.settle_approvals(op)),
+            Op::Resolve(op) => Reply::Resolve(self.resolve(op)),
+            Op::ListEffects(op) => Reply::ListEffects(self.list_effects(op)),
+            Op::ListInvocations(op) => Reply::ListInvocations(self.list_invocations(op)),
+            Op::ListApprovals(op) => Reply::ListApprovals(self.list_approvals(op)),
             Op::PutTrigger(op) => Reply::PutTrigger(self.put_trigger(op)),
             Op::Advance(op) => Reply::Advance(self.advance(op)),
             Op::Backfill(op) => Reply::Backfill(self.backfill(op)),
@@ -210,6 +225,10 @@ impl Model {
         end(&mut self.trigger_slots);
         end(&mut self.activities);
         end(&mut self.tasks);
+        end(&mut self.effects);
+        end(&mut self.invocations);
+        end(&mut self.approvals);
+        end(&mut self.meters);
     }
 
     fn run(&self, workspace: &str, run_id: &str) -> Option<&RunRow> {

@@ -77,6 +77,21 @@ pub struct Context {
     /// The command, if a command is the cause.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command_id: String,
+    /// The command's type: whose contract holds.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command_type: String,
+    /// Who asked for the command.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub requested_by: String,
+    /// The command's key, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// Whether effects are only planned and shown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+    /// Whether this run takes back what its command has done, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo: Option<Undoing>,
     /// The tenant; none in the default workspace.
     #[serde(default)]
     pub workspace_id: Option<String>,
@@ -93,6 +108,16 @@ pub struct Context {
     /// The first and last nominal time that this command covers, if it stands for several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<(String, String)>,
+}
+
+/// Why a command's effects are taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Undoing {
+    /// It failed.
+    Failure,
+    /// It was cancelled, in the mode that compensates.
+    Cancel,
 }
 
 impl Context {

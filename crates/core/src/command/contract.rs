@@ -11,8 +11,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::context::Context;
 use super::template::Template;
+use crate::effect::{Catalog, Compensation, EffectType};
 use crate::error::{Error, ErrorClass, Result};
+use crate::policy::{Classes, Stage};
 use crate::retry::Retry;
 use crate::{json, key, limits};
 
@@ -140,6 +143,10 @@ impl RetryPolicy {
     }
 }
 
+/// The contracts of a process, by name.
+#[derive(Debug, Clone, Default)]
+pub struct Book(pub BTreeMap<String, CommandType>);
+
 /// A contract. [`CommandType::check`] says whether it fits together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommandType {
@@ -153,8 +160,25 @@ pub struct CommandType {
     pub key_template: Option<String>,
     /// The policies it must pass, in order.
     pub policies: Vec<String>,
-    /// The effects it may have, by name, each with the compensation that undoes it.
-    pub effects: BTreeMap<String, Option<String>>,
+    /// What one must be allowed to do to ask for it: templates over the payload, such as
+    /// `warehouse.write/{vendor_name}`.
+    #[serde(default)]
+    pub requires: Vec<String>,
+    /// The operations of connectors it uses, as `connector operation`.
+    #[serde(default)]
+    pub calls: Vec<String>,
+    /// How serious the command as a whole is; its effects have classes of their own.
+    #[serde(default)]
+    pub classes: Option<Classes>,
+    /// Whether its workflow is an agent's own code, which proposes and never commits.
+    #[serde(default)]
+    pub agent: bool,
+    /// The effects it may have, by name.
+    #[serde(default)]
+    pub effects: BTreeMap<String, EffectType>,
+    /// What undoes them, by name.
+    #[serde(default)]
+    pub compensations: BTreeMap<String, Compensation>,
     /// What the runtime must be able to do.
     pub capabilities: Vec<Capability>,
     /// What a cancel does.
@@ -169,20 +193,6 @@ pub struct CommandType {
     pub timeout: Option<Duration>,
 }
 
-/// The ten stages a policy chain may name.
-pub const POLICY_STAGES: [&str; 10] = [
-    "permission",
-    "connector_scope",
-    "rate_limit",
-    "cost",
-    "data_safety",
-    "external_sharing",
-    "destructive_action",
-    "memory_consent",
-    "agent_risk",
-    "approval_requirement",
-];
-
 impl CommandType {
     /// A contract with nothing but a name, carried out by the workflow of that name.
     pub fn new(name: &str) -> Self {
@@ -192,7 +202,12 @@ impl CommandType {
             payload_schema: Value::Bool(true),
             key_template: None,
             policies: Vec::new(),
+            requires: Vec::new(),
+            calls: Vec::new(),
+            classes: None,
+            agent: false,
             effects: BTreeMap::new(),
+            compensations: BTreeMap::new(),
             capabilities: Vec::new(),
             cancellation_mode: CancellationMode::default(),
             retry: BTreeMap::new(),
@@ -213,14 +228,18 @@ impl CommandType {
         }
         self.check_key().map_err(|e| self.at(&e))?;
         for (place, stage) in self.policies.iter().enumerate() {
-            if !POLICY_STAGES.contains(&stage.as_str()) {
-                let known = POLICY_STAGES.join(", ");
+            if Stage::parse(stage).is_none() {
+                let known = Stage::ALL.map(Stage::as_str).join(", ");
                 let why = format!("\"{stage}\" is no stage; there are {known}");
                 return Err(self.at(&wrong("policies", &why)));
             }
             if self.policies[..place].contains(stage) {
                 return Err(self.at(&wrong("policies", &format!("\"{stage}\" is named twice"))));
             }
+        }
+        for need in &self.requires {
+            let parsed = Template::parse(need);
+            parsed.map_err(|e| self.at(&wrong("requires", e.message())))?;
         }
         for (operation, policy) in &self.retry {
             policy.check(operation).map_err(|e| self.at(&e))?;
@@ -267,6 +286,50 @@ impl CommandType {
         }
         key::check("idempotency key", &rendered)?;
         Ok(Some(rendered))
+    }
+
+    /// The stages of its chain, in order. An agent's code is always watched.
+    pub fn chain(&self) -> Vec<Stage> {
+        let named = self.policies.iter().filter_map(|stage| Stage::parse(stage));
+        let mut chain: Vec<Stage> = named.collect();
+        if self.agent && !chain.contains(&Stage::AgentRisk) {
+            chain.insert(0, Stage::AgentRisk);
+        }
+        chain
+    }
+
+    /// What one must be allowed to do to ask for a command with this payload.
+    pub fn needs(&self, payload: &Value) -> Result<Vec<String>> {
+        self.requires.iter().map(|need| Template::parse(need)?.render(&[payload])).collect()
+    }
+
+    /// The key of one of its effects.
+    pub fn effect_key(
+        &self,
+        effect_type: &str,
+        payload: &Value,
+        context: &Context,
+    ) -> Result<String> {
+        let own = context.idempotency_key.as_deref().unwrap_or(&context.command_id);
+        let declared = self.effects.get(effect_type);
+        let Some(text) = declared.and_then(|effect| effect.key_template.as_ref()) else {
+            return Ok(format!("{own}:{effect_type}"));
+        };
+        let around = serde_json::json!({
+            "context": context, "idempotency_key": own, "command_id": context.command_id,
+        });
+        let rendered = Template::parse(text)?.render(&[payload, &around])?;
+        key::check("effect key", &rendered)?;
+        Ok(rendered)
+    }
+
+    /// Refuses effects without a way back, and ways back that do not hold together.
+    pub fn check_effects(&self, runtime: &str, has: &[Capability]) -> Result<()> {
+        let catalog = Catalog::new(self.effects.values(), self.compensations.values());
+        catalog.check(runtime, has).map_err(|e| {
+            let text = format!("command type \"{}\": {}", self.name, e.message());
+            Error::invalid(e.code(), text)
+        })
     }
 
     /// The retry settings of an operation. The only way an operation gets them.

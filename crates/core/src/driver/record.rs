@@ -51,6 +51,12 @@ spelled! {
         Publish = "publish",
         /// `cx.append`, `cx.close_stream`
         Append = "append",
+        /// `cx.emit`
+        Emit = "emit",
+        /// `cx.approval`
+        Approval = "approval",
+        /// the end of a compensation
+        Undone = "undone",
         /// `cx.spawn`
         Spawn = "spawn",
         /// the wait for a child's result

@@ -3,11 +3,17 @@
 //! Invariants: a request is plain data but for the body of a call; the host may carry it out
 //! anywhere.
 
+use std::fmt;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 
 use super::record::{Kind, Outcome};
+use crate::approval::ApprovalRequest;
+use crate::effect::EffectSpec;
+use crate::error::Error;
+use crate::gate::Calling;
 use crate::retry::Retry;
 use crate::time::Timestamp;
 
@@ -41,6 +47,40 @@ pub struct CallOptions {
     pub timeout: Option<Duration>,
     /// The queue whose slots it needs.
     pub slot: Option<SlotRequest>,
+    /// What the gate and the ledger need to know, where it is governed.
+    pub guard: Option<Arc<Guard>>,
+}
+
+/// What is known of a call that is governed.
+#[derive(Default)]
+pub struct Guard {
+    /// The effect, if it is one.
+    pub effect: Option<EffectSpec>,
+    /// The connector's call, if it is one.
+    pub calling: Option<Calling>,
+    /// Where the body leaves what it did, for the ledger.
+    pub said: Mutex<Option<Said>>,
+    /// Asks the receiver whether it was done.
+    pub probe: Option<Probing>,
+}
+
+/// Asks whether an effect was done: its outcome, or that it was not done.
+pub type Probing =
+    Box<dyn Fn() -> BoxFuture<'static, Result<Option<Outcome>, Error>> + Send + Sync>;
+
+/// What a connector says it did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// What was really done.
+    pub actual: String,
+    /// A line for people.
+    pub summary: String,
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Guard({:?}, {:?})", self.effect, self.calling)
+    }
 }
 
 /// A slot of a queue that a step holds while it runs.
@@ -94,8 +134,6 @@ pub enum Ask {
     Effect {
         /// What may be repeated.
         class: EffectClass,
-        /// The receiver's idempotency key.
-        key: String,
         /// The body.
         body: Body,
         /// Options.
@@ -137,6 +175,18 @@ pub enum Ask {
         /// The item as JSON; `None` closes the stream.
         item: Option<String>,
     },
+    /// Tell that something happened.
+    Emit {
+        /// The payload as JSON.
+        payload: String,
+    },
+    /// Ask people, and wait.
+    Approval(Box<ApprovalRequest>),
+    /// Note that an effect was taken back.
+    Undone {
+        /// The effect.
+        effect_id: String,
+    },
     /// Start a child.
     Spawn(ChildStart),
     /// Wait for a child's result.
@@ -159,6 +209,9 @@ impl Ask {
             Ask::Send { .. } => Kind::Send,
             Ask::Publish { .. } => Kind::Publish,
             Ask::Append { .. } => Kind::Append,
+            Ask::Emit { .. } => Kind::Emit,
+            Ask::Approval(_) => Kind::Approval,
+            Ask::Undone { .. } => Kind::Undone,
             Ask::Spawn(_) => Kind::Spawn,
             Ask::Join { .. } => Kind::Join,
         }

@@ -1,4 +1,4 @@
-//! The verbs that run code: `step`, `read` and `effect`, with their options.
+//! The verbs that run code: `step` and `read`, and the options of every call.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Cx, Operation};
-use crate::driver::{Ask, Body, CallOptions, EffectClass, SlotRequest, Verb};
+use crate::driver::{Ask, Body, CallOptions, SlotRequest, Verb};
 use crate::error::{Error, Result};
 use crate::json;
 use crate::retry::Retry;
@@ -24,7 +24,7 @@ impl Cx {
     where
         (A, B): StepCall<M>,
     {
-        self.call(Verb::Step, (what, with))
+        self.stepping(Verb::Step, (what, with))
     }
 
     /// Reads the world: like `step`, but it may be read again after a crash, and so need not wait
@@ -33,30 +33,10 @@ impl Cx {
     where
         (A, B): StepCall<M>,
     {
-        self.call(Verb::Read, (what, with))
+        self.stepping(Verb::Read, (what, with))
     }
 
-    /// Performs a declared write on the outside world: recorded as begun before it starts, and as
-    /// done after. What happens when a crash leaves it begun is the effect's class to say.
-    pub fn effect<B, Fut, T, E>(&self, effect: Effect, body: B) -> Call<T>
-    where
-        B: Fn(String) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<T, E>> + Send + 'static,
-        T: Serialize + DeserializeOwned + 'static,
-        E: fmt::Display + 'static,
-    {
-        let Effect { name, key, class } = effect;
-        let sent = key.clone();
-        let body: Body = Box::new(move || {
-            let made = body(sent.clone());
-            Box::pin(async move { outcome(made.await) })
-        });
-        let options = CallOptions::default();
-        let input = Some(serde_json::Value::from(key.as_str()).to_string());
-        Call { operation: self.operation(&name, input, Ask::Effect { class, key, body, options }) }
-    }
-
-    fn call<C: StepCall<M>, M>(&self, verb: Verb, call: C) -> Call<C::Output> {
+    fn stepping<C: StepCall<M>, M>(&self, verb: Verb, call: C) -> Call<C::Output> {
         let operation = match call.prepare() {
             Err(refusal) => Operation::refused(refusal),
             Ok(Prepared { name, input, body }) => {
@@ -75,6 +55,10 @@ pub struct Call<T> {
 }
 
 impl<T> Call<T> {
+    pub(super) fn of(operation: Operation<T>) -> Self {
+        Self { operation }
+    }
+
     /// Tries again after failures. The waits are durable: they hold no worker and survive restarts.
     pub fn retry(self, retry: Retry) -> Self {
         self.with(|options| options.retry = retry)
@@ -112,27 +96,6 @@ impl<T: DeserializeOwned> IntoFuture for Call<T> {
 
     fn into_future(self) -> Operation<T> {
         self.operation
-    }
-}
-
-/// A declared write: its name, the key the receiver may know it by, and what may be repeated.
-#[derive(Debug, Clone)]
-pub struct Effect {
-    name: String,
-    key: String,
-    class: EffectClass,
-}
-
-impl Effect {
-    /// The receiver honours the key: after a crash the call is made again with the same key.
-    pub fn keyed(name: impl Into<String>, key: impl Into<String>) -> Self {
-        Self { name: name.into(), key: key.into(), class: EffectClass::Keyed }
-    }
-
-    /// The receiver has no memory: after a crash in the middle the call is **not** made again, and
-    /// the step fails with `SF-0301` (outcome unknown).
-    pub fn at_most_once(name: impl Into<String>, key: impl Into<String>) -> Self {
-        Self { name: name.into(), key: key.into(), class: EffectClass::AtMostOnce }
     }
 }
 
@@ -197,7 +160,9 @@ where
     }
 }
 
-fn outcome<T: Serialize, E: fmt::Display + 'static>(result: Result<T, E>) -> Result<String> {
+pub(super) fn outcome<T: Serialize, E: fmt::Display + 'static>(
+    result: Result<T, E>,
+) -> Result<String> {
     match result {
         Ok(value) => json::encode("the step's result", &value),
         Err(error) => Err(Error::from_any(error)),

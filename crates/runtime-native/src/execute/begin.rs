@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use steadfast_core::driver::{
-    Ask, Body, CallOptions, ChildStart, EffectClass, Kind, Record, RecordState, Request, Verb,
+    Ask, Body, CallOptions, ChildStart, EffectClass, Kind, Record, RecordState, Request,
 };
 use steadfast_core::{Error, ErrorClass, Timestamp};
 use steadfast_store::op::{self, Entry, With};
@@ -22,13 +22,31 @@ impl Execution {
         let Request { id, name, input, ask } = request;
         let kind = ask.kind();
         match ask {
-            Ask::Call { verb, body, options } => {
+            Ask::Call { verb: _, body, options } => {
                 let call = self.call(name, kind, input, body, options);
-                self.begin_call(id, verb, call).await?;
+                return self.begin_call(id, call).await;
             }
-            Ask::Effect { class, key: _, body, options } => {
+            Ask::Effect { class, body, options } => {
                 let call = self.call(name, kind, input, body, options);
                 return self.begin_effect(id, class, call).await;
+            }
+            Ask::Approval(request) => {
+                let nothing: Body = Box::new(|| Box::pin(std::future::pending()));
+                let call = self.call(name, kind, input, nothing, CallOptions::default());
+                return self.begin_approval(id, call, &request).await;
+            }
+            Ask::Emit { payload } => {
+                let payload = serde_json::from_str(&payload).unwrap_or_default();
+                let events = vec![self.note(id, 1, &name, "event", payload)];
+                let with = With::Govern(Box::new(op::Govern { events, ..self.govern() }));
+                self.deliver(id, &name, kind, Ok("null".to_owned()), Some(with));
+                return Ok(true);
+            }
+            Ask::Undone { effect_id } => {
+                let undone = Some(effect_id);
+                let with = With::Govern(Box::new(op::Govern { undone, ..self.govern() }));
+                self.deliver_with(id, &name, kind, with);
+                return Ok(true);
             }
             Ask::Transaction(work) => return self.transact(id, &name, work).await,
             Ask::Sleep { until } => {
@@ -79,35 +97,46 @@ impl Execution {
         body: Body,
         options: CallOptions,
     ) -> Call {
+        let body = Arc::new(body);
+        let now = self.hub.now();
         Call {
             name,
             kind,
             once: false,
             input,
-            body: Arc::new(body),
+            real_body: body.clone(),
+            body,
             options,
             attempt: 1,
             recorded: false,
-            started_at: self.hub.now(),
+            started_at: now,
             abort: None,
+            began_at: now,
+            governed: false,
+            blocked: false,
+            approved: false,
+            probing: false,
+            asking: None,
+            consume: None,
+            notes: Vec::new(),
         }
     }
 
-    async fn begin_call(&mut self, id: u64, verb: Verb, mut call: Call) -> Step {
+    async fn begin_call(&mut self, id: u64, mut call: Call) -> Step<bool> {
         if let Some(known) = self.driver.unfinished(id) {
             call.recorded = true;
             call.attempt = known.attempt;
             call.started_at = known.started_at;
+            if known.next_at == Timestamp::NEVER {
+                // It waited for people: they may have answered.
+                return self.leave(id, call).await;
+            }
             let (name, attempt, until) = (call.name.clone(), call.attempt, known.next_at);
             self.calls.insert(id, call);
             self.waits.insert(id, Wait::Retry { name, attempt, until });
-            return Ok(());
+            return Ok(false);
         }
-        if verb == Verb::Step {
-            self.before_leaving().await?;
-        }
-        self.attempt(id, call);
-        Ok(())
+        self.leave(id, call).await
     }
 
     /// When to look after a child by ourselves. Only the run that started a child is told of its
@@ -119,10 +148,10 @@ impl Execution {
         }
     }
 
-    /// Attempts whose time has come.
-    pub(super) async fn begin_due_retries(&mut self) -> Step {
+    /// Attempts whose time has come; true when one of them came to its end at once.
+    pub(super) async fn begin_due_retries(&mut self) -> Step<bool> {
         if self.draining {
-            return Ok(());
+            return Ok(false);
         }
         let now = self.hub.now();
         let due: Vec<u64> = self
@@ -137,14 +166,11 @@ impl Execution {
                 continue;
             };
             call.attempt += 1;
-            if call.once {
-                // Found as waiting for this attempt, it would be made again.
-                self.pending.push(begun(id, &call));
+            if self.leave(id, call).await? {
+                return Ok(true);
             }
-            self.before_leaving().await?;
-            self.attempt(id, call);
         }
-        Ok(())
+        Ok(false)
     }
 
     /// An effect is recorded as begun before it is performed. Found begun, its class decides.
@@ -152,34 +178,21 @@ impl Execution {
         call.once = class == EffectClass::AtMostOnce;
         if let Some(known) = self.driver.unfinished(id) {
             if known.state == RecordState::Retrying {
-                self.begin_call(id, Verb::Step, call).await?;
-                return Ok(false);
+                return self.begin_call(id, call).await;
             }
             call.recorded = true;
             call.attempt = known.attempt;
             call.started_at = known.started_at;
             if call.once {
-                self.calls.insert(id, call);
-                let unknown = Error::new(
-                    ErrorClass::Application,
-                    "SF-0301",
-                    "a crash left it open whether the effect was performed; it is not repeated",
-                );
-                let outcome = Err(unknown.permanent());
-                return Ok(self.attempt_ended(crate::call::Ended { id, outcome }));
+                return self.reconcile(id, call).await;
             }
-        } else {
-            self.pending.push(begun(id, &call));
-            call.recorded = true;
         }
-        self.before_leaving().await?;
-        self.attempt(id, call);
-        Ok(false)
+        self.leave(id, call).await
     }
 
     /// What must be true before something leaves the process: every record is durable, and the
     /// lease is still ours for a while.
-    async fn before_leaving(&mut self) -> Step {
+    pub(super) async fn before_leaving(&mut self) -> Step {
         self.flush().await?;
         if !self.lease_lasts() {
             return Err(Exit::Stopped);
@@ -188,7 +201,8 @@ impl Execution {
         self.check_deadline().await
     }
 
-    fn attempt(&mut self, id: u64, mut call: Call) {
+    pub(super) fn attempt(&mut self, id: u64, mut call: Call) {
+        call.began_at = self.hub.now();
         let attempt = Attempt {
             hub: self.hub.clone(),
             lease: self.lease.clone(),
@@ -263,7 +277,8 @@ impl Execution {
                 record.child = Some(start.run_id.clone());
                 None
             }
-            With::Consume(_) | With::Publish { .. } | With::Append { .. } => None,
+            With::Consume(_) | With::Publish { .. } => None,
+            With::Append { .. } | With::Govern(_) => None,
         };
         let mut entry = Entry { record, replaces: false, with: Some(with) };
         if let Some(refusal) = self.record(vec![entry.clone()]).await? {
@@ -330,15 +345,6 @@ fn leaves(ask: &Ask) -> bool {
         Ask::Call { .. } | Ask::Effect { .. } | Ask::Transaction(_) => true,
         Ask::Sleep { .. } | Ask::Signal { .. } | Ask::Join { .. } => false,
         Ask::Send { .. } | Ask::Publish { .. } | Ask::Append { .. } | Ask::Spawn(_) => false,
+        Ask::Emit { .. } | Ask::Approval(_) | Ask::Undone { .. } => false,
     }
-}
-
-/// The record of an attempt that is about to be made.
-fn begun(id: u64, call: &Call) -> Entry {
-    let mut record = Record::done(id, 0, &call.name, call.kind, Ok("null".to_owned()));
-    record.state = RecordState::Executing;
-    record.input.clone_from(&call.input);
-    record.attempt = call.attempt;
-    record.started_at = call.started_at;
-    Entry { record, replaces: call.recorded, with: None }
 }

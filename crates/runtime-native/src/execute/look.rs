@@ -35,7 +35,7 @@ impl Execution {
     /// The names of the signals that are waited for.
     fn wanted(&self) -> BTreeSet<String> {
         let name = |wait: &Wait| match wait {
-            Wait::Signal { name, .. } => Some(name.clone()),
+            Wait::Signal { name, .. } | Wait::Answer { name } => Some(name.clone()),
             Wait::Sleep { .. } | Wait::Child { .. } | Wait::Retry { .. } => None,
         };
         self.waits.values().filter_map(name).collect()
@@ -55,7 +55,8 @@ impl Execution {
     pub(super) async fn look_again(&mut self) -> Step {
         let children = self.waits.values().filter_map(|wait| match wait {
             Wait::Child { run_id, .. } => Some(run_id.clone()),
-            Wait::Sleep { .. } | Wait::Signal { .. } | Wait::Retry { .. } => None,
+            Wait::Sleep { .. } | Wait::Signal { .. } => None,
+            Wait::Retry { .. } | Wait::Answer { .. } => None,
         });
         let names = if self.inlet.crowded { self.wanted() } else { BTreeSet::new() };
         let load = op::Load {
@@ -88,8 +89,9 @@ impl Execution {
 }
 
 fn consumed(entry: &Entry) -> Option<i64> {
-    match entry.with {
-        Some(With::Consume(seq)) => Some(seq),
+    match &entry.with {
+        Some(With::Consume(seq)) => Some(*seq),
+        Some(With::Govern(what)) => what.consume,
         _ => None,
     }
 }

@@ -7,6 +7,9 @@ use steadfast_core::{Error, Result, Timestamp, json, key};
 use steadfast_runtime_native::{Client, StartSpec};
 use steadfast_store::op;
 
+use super::admit::{self, Asked};
+use crate::governance::Governance;
+
 /// What the caller says about a command beyond its type and payload.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
@@ -27,6 +30,8 @@ pub(crate) struct Request {
     /// The application's version that is to run it; empty for any.
     pub(crate) app_version: String,
     pub(crate) max_attempts: u32,
+    /// Whether effects are only planned and shown.
+    pub(crate) dry_run: bool,
 }
 
 impl Request {
@@ -46,6 +51,7 @@ impl Request {
             window: None,
             app_version: String::new(),
             max_attempts: steadfast_core::limits::RECOVERY_ATTEMPTS,
+            dry_run: false,
         }
     }
 
@@ -83,31 +89,49 @@ pub(crate) fn check_parent(parent: &op::Parent) -> Result<()> {
 /// The operation that submits a command.
 pub(crate) fn submit_op(
     client: &Client,
+    governance: Option<&Governance>,
     contract: &CommandType,
     payload: &Value,
     request: Request,
 ) -> Result<op::Submit> {
     request.check()?;
+    let mut payload = payload.clone();
     let (env, now) = (client.env(), client.now());
     let command_id = new_uuid(&**env);
     let trace_id =
         request.trace_id.unwrap_or_else(|| Context::new_trace([env.random(), env.random()]));
     let workspace = client.workspace();
-    let context = Context {
+    let mut context = Context {
         command_id: command_id.clone(),
+        command_type: contract.name.clone(),
+        requested_by: request.requested_by.clone(),
+        dry_run: request.dry_run,
         workspace_id: (workspace != "default").then(|| workspace.to_owned()),
         correlation_id: request.correlation_id.unwrap_or_else(|| trace_id.clone()),
         trace_id: trace_id.clone(),
         request_id: request.request_id,
         scheduled_for: request.scheduled_for.map(Timestamp::iso),
         window: request.window.map(|(first, last)| (first.iso(), last.iso())),
+        ..Context::default()
     };
-    let idempotency_key = match request.key {
+    let mut idempotency_key = match request.key {
         Some(given) => Some(given),
         None if contract.key_template.is_none() => None,
-        None => contract.key(payload, &serde_json::to_value(&context).unwrap_or_default())?,
+        None => contract.key(&payload, &serde_json::to_value(&context).unwrap_or_default())?,
     };
-    let mut spec = StartSpec::new(&contract.workflow, json::encode("the payload", payload)?);
+    if request.dry_run {
+        // What was only shown must not stand in the way of what is to be done.
+        idempotency_key = idempotency_key.map(|_| format!("dry-run:{command_id}"));
+    }
+    context.idempotency_key.clone_from(&idempotency_key);
+    let asked = Asked {
+        command_id: &command_id,
+        requested_by: &request.requested_by,
+        ingress: request.ingress,
+        now,
+    };
+    let admitted = admit::admit(governance, contract, &mut payload, &asked)?;
+    let mut spec = StartSpec::new(&contract.workflow, json::encode("the payload", &payload)?);
     spec.run_id = Some(request.run_id.unwrap_or_else(|| command_id.clone()));
     spec.queue.clone_from(&contract.queue);
     spec.priority = request.priority;
@@ -126,6 +150,9 @@ pub(crate) fn submit_op(
         idempotency_key,
         expires_at: request.expires_at.or(contract.expires_after.map(|d| now.after(d))),
         after: request.after,
+        judgement: admitted.judgement.map(|judgement| judgement.to_json().to_string()),
+        hold: admitted.hold,
+        by_queue: admitted.by_queue,
         start,
     })
 }

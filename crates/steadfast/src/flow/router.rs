@@ -109,7 +109,13 @@ impl Router {
         request.run_id = Some(event_run_id(&trigger.trigger_id, &envelope.event_id));
         request.trace_id = Some(envelope.trace_id.clone());
         request.request_id = Some(envelope.event_id.clone());
-        let submit = ingress::submit_op(&client.inner, &trigger.command, &payload, request)?;
+        let submit = ingress::submit_op(
+            &client.inner,
+            client.governance.as_deref(),
+            &trigger.command,
+            &payload,
+            request,
+        )?;
         client.carry_out(submit).await
     }
 

@@ -19,6 +19,7 @@ use steadfast_runtime_native::Client;
 use steadfast_store::op;
 
 use super::ingress::{self, Request};
+use crate::governance::Governance;
 
 /// Triggers advanced at the same time: they share commits.
 const TOGETHER: usize = limits::COMMIT_BATCH;
@@ -31,6 +32,7 @@ const KNOWN: usize = 20_000;
 #[derive(Clone)]
 pub(crate) struct Scheduler {
     client: Client,
+    governance: Option<Arc<Governance>>,
     known: Arc<Mutex<Known>>,
 }
 
@@ -55,8 +57,8 @@ pub(crate) enum Manner {
 }
 
 impl Scheduler {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client, known: Arc::default() }
+    pub(crate) fn new(client: Client, governance: Option<Arc<Governance>>) -> Self {
+        Self { client, governance, known: Arc::default() }
     }
 
     /// Fires what is due; gives how many slots were decided.
@@ -225,7 +227,8 @@ impl Scheduler {
         request.scheduled_for = Some(nominal);
         request.window = window;
         request.priority = priority;
-        ingress::submit_op(&self.client, &trigger.command, &payload, request)
+        let governance = self.governance.as_deref();
+        ingress::submit_op(&self.client, governance, &trigger.command, &payload, request)
     }
 
     /// A trigger's definition, read once per revision.

@@ -9,7 +9,7 @@ use steadfast_core::{
     Error as Failure, ErrorClass, RunEvent, RunStatus, Timestamp, Transition, limits,
 };
 
-use super::{command, queue, rows, steer};
+use super::{follow, queue, rows, steer};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
 use crate::op::{Beaten, Claimed, Dequeue, Heartbeat, QueueRow, RunRow, TakeOver, TakenOver, Wake};
@@ -105,7 +105,7 @@ async fn take_from(
         app_version: &op.app_version, limit: take,
     };
     let runs = rows::runs(tx.query("run_dequeue_select", at).await?)?;
-    let mut runs = command::unexpired(tx, &op.workspace, runs, op.now).await?;
+    let mut runs = follow::unexpired(tx, &op.workspace, runs, op.now).await?;
     let claim = Claim { ws: &op.workspace, worker: &op.worker, until: op.lease_until, now: op.now };
     claim.take(tx, &mut runs, 1).await?;
     for run in &runs {
@@ -147,7 +147,7 @@ impl Claim<'_> {
             run.updated_at = self.now;
             run.deadline_at = run.deadline_at.or(run.timeout.map(|d| self.now.after(d)));
         }
-        command::claimed(tx, self.ws, runs, self.worker, self.now).await
+        follow::claimed(tx, self.ws, runs, self.worker, self.now).await
     }
 }
 

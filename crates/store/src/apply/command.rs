@@ -5,19 +5,17 @@
 //! runs are locked before commands, so that nobody waits in a circle; every move takes an arrow of
 //! the lifecycle and writes its event.
 
-use steadfast_core::command::Context;
 use steadfast_core::{
-    CommandEvent, CommandStatus, Error as Failure, ErrorClass, RunEvent, RunStatus, Timestamp,
+    CommandEvent, CommandStatus, Error as Failure, ErrorClass, RunStatus, Timestamp,
 };
 
 use super::dependency::{self, Standing};
 use super::event::{self, Happening};
-use super::{rows, start, steer};
+use super::{approval, rows, start, steer};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
 use crate::op::{
-    CancelCommand, CommandCancelled, CommandRef, CommandRow, Lease, RunRow, Start, Submit,
-    Submitted,
+    CancelCommand, CommandCancelled, CommandRef, CommandRow, Hold, Lease, Start, Submit, Submitted,
 };
 
 /// Who else wanted a command is listed up to here; beyond it, only counted.
@@ -34,12 +32,12 @@ pub(super) async fn submit(tx: &mut impl Tx, op: &Submit) -> Result<Submitted, E
     };
     // What has expired already is not begun; whoever takes it from its queue ends it.
     let expired = op.expires_at.is_some_and(|at| at <= op.start.now);
-    let run = match expired {
+    let run = match expired || op.by_queue {
         true => &Start { claim: None, ..(*op.start).clone() },
         false => &*op.start,
     };
     let claimed = run.claim.is_some() && place.is_open();
-    let path = path(&standing, claimed)?;
+    let path = path(&standing, claimed, op.hold.as_ref())?;
     // Written first: most commands are new, and the keys themselves tell those that are not.
     if !insert(tx, op, &path, &standing).await? {
         let gone = || Error::Transient("the command was removed meanwhile".to_owned());
@@ -47,6 +45,8 @@ pub(super) async fn submit(tx: &mut impl Tx, op: &Submit) -> Result<Submitted, E
         return met_again(tx, op, &found).await;
     }
     let lease = match standing {
+        _ if op.hold.is_some() && is_taken(tx, op).await? => return without_run(tx, op).await,
+        _ if op.hold.is_some() => None,
         Standing::Met if start::insert(tx, run, &place).await? => start::first_lease(run, &place),
         Standing::Met => return without_run(tx, op).await,
         _ if is_taken(tx, op).await? => return without_run(tx, op).await,
@@ -56,6 +56,12 @@ pub(super) async fn submit(tx: &mut impl Tx, op: &Submit) -> Result<Submitted, E
         dependency::add(tx, ws, &op.command_id, parent).await?;
     }
     event::path(tx, op, &path).await?;
+    if let Some(judgement) = &op.judgement {
+        event::judged(tx, op, judgement).await?;
+    }
+    if let Some(Hold::Approval(asked)) = &op.hold {
+        approval::ask(tx, ws, &op.command_id, "", asked, op.start.now).await?;
+    }
     let status = path.last().copied().unwrap_or(CommandStatus::Created);
     Ok(Submitted::New(status, lease))
 }
@@ -81,14 +87,21 @@ async fn without_run(tx: &mut impl Tx, op: &Submit) -> Result<Submitted, Error> 
 }
 
 /// The statuses that a new command passes, in order.
-fn path(standing: &Standing, claimed: bool) -> Result<Vec<CommandStatus>, Error> {
+fn path(
+    standing: &Standing,
+    claimed: bool,
+    hold: Option<&Hold>,
+) -> Result<Vec<CommandStatus>, Error> {
     let mut events = vec![CommandEvent::Validate];
-    match standing {
-        Standing::Met if claimed => events.extend([CommandEvent::Queue, CommandEvent::Run]),
-        Standing::Met => events.push(CommandEvent::Queue),
-        Standing::Waiting => {}
-        Standing::Lost { propagate: true, .. } => events.push(CommandEvent::Cancel),
-        Standing::Lost { propagate: false, .. } => events.push(CommandEvent::Fail),
+    match (hold, standing) {
+        (Some(Hold::Denied(_)), _) => events.push(CommandEvent::Fail),
+        (Some(Hold::Approval(_)), _) => events.push(CommandEvent::AskApproval),
+        (Some(Hold::Input(_)), _) => events.push(CommandEvent::AskInput),
+        (None, Standing::Met) if claimed => events.extend([CommandEvent::Queue, CommandEvent::Run]),
+        (None, Standing::Met) => events.push(CommandEvent::Queue),
+        (None, Standing::Waiting) => {}
+        (None, Standing::Lost { propagate: true, .. }) => events.push(CommandEvent::Cancel),
+        (None, Standing::Lost { propagate: false, .. }) => events.push(CommandEvent::Fail),
     }
     let mut path = vec![CommandStatus::Created];
     for event in events {
@@ -112,13 +125,20 @@ async fn insert(
     let [.., before, status] = path else {
         return Err(Error::Incompatible("a command is born validated".to_owned()));
     };
-    let waits = *status == CommandStatus::Validated;
-    let begins = matches!(status, CommandStatus::Validated | CommandStatus::Queued);
+    let waits = matches!(
+        status,
+        CommandStatus::Validated
+            | CommandStatus::WaitingForApproval
+            | CommandStatus::WaitingForInput
+    );
+    let begins = waits || *status == CommandStatus::Queued;
     let due = op.expires_at.filter(|_| begins).unwrap_or(Timestamp::NEVER);
     let launch = waits.then(|| Launch::of(&op.start).to_text());
-    let error = match standing {
-        Standing::Lost { parent, .. } => Some(rows::error_text(&dependency::lost(parent))),
-        Standing::Met | Standing::Waiting => None,
+    let error = match (standing, &op.hold) {
+        (_, Some(Hold::Denied(error))) => Some(rows::error_text(error)),
+        (_, Some(_)) => None,
+        (Standing::Lost { parent, .. }, _) => Some(rows::error_text(&dependency::lost(parent))),
+        (Standing::Met | Standing::Waiting, _) => None,
     };
     let new = params! {
         workspace: &op.start.workspace, command_id: &op.command_id,
@@ -278,124 +298,9 @@ impl Move<'_> {
     }
 }
 
-/// A run was claimed: its command, if it waited for that, is running.
-pub(super) async fn claimed(
-    tx: &mut impl Tx,
-    ws: &str,
-    runs: &[RunRow],
-    worker: &str,
-    now: Timestamp,
-) -> Result<(), Error> {
-    for run in runs {
-        let Some((id, held)) = of_run(tx, ws, &run.run_id, run.context.as_deref()).await? else {
-            continue;
-        };
-        if held.status == CommandStatus::Queued {
-            let moved = Move {
-                ws,
-                command_id: &id,
-                event: CommandEvent::Run,
-                result: None,
-                error: None,
-                actor: worker,
-                until: None,
-                now,
-            };
-            moved.take(tx, &held).await?;
-        }
-    }
-    Ok(())
-}
-
-/// Those of some locked runs that may begin: the others' commands have expired, and are ended.
-pub(super) async fn unexpired(
-    tx: &mut impl Tx,
-    ws: &str,
-    runs: Vec<RunRow>,
-    now: Timestamp,
-) -> Result<Vec<RunRow>, Error> {
-    let mut kept = Vec::with_capacity(runs.len());
-    for run in runs {
-        let held = of_run(tx, ws, &run.run_id, run.context.as_deref()).await?;
-        let expired = held
-            .is_some_and(|(_, held)| held.status == CommandStatus::Queued && held.due_at <= now);
-        if expired {
-            steer::cancel_run(tx, ws, &run.run_id, &expiry(), "system:expiry", now).await?;
-        } else {
-            kept.push(run);
-        }
-    }
-    Ok(kept)
-}
-
 pub(super) fn expiry() -> Failure {
     let text = "the command expired before it began; nothing was done";
     Failure::new(ErrorClass::Cancelled, "SF-0510", text)
-}
-
-/// Whether the run's command has ended for good, so that the run cannot go on.
-pub(super) async fn is_final(tx: &mut impl Tx, ws: &str, run: &RunRow) -> Result<bool, Error> {
-    let held = of_run(tx, ws, &run.run_id, run.context.as_deref()).await?;
-    Ok(held.is_some_and(|(_, held)| held.status.on(CommandEvent::Queue).is_err()))
-}
-
-/// The command that a run carries out, locked; none for its children and for plain runs.
-async fn of_run(
-    tx: &mut impl Tx,
-    ws: &str,
-    run_id: &str,
-    context: Option<&str>,
-) -> Result<Option<(String, Locked)>, Error> {
-    let Some(text) = context else { return Ok(None) };
-    let context = Context::parse(text).map_err(|e| Error::Incompatible(e.to_string()))?;
-    if context.command_id.is_empty() {
-        return Ok(None);
-    }
-    let held = lock(tx, ws, &context.command_id).await?;
-    let carries = held.filter(|held| held.workflow_id == run_id);
-    Ok(carries.map(|held| (context.command_id, held)))
-}
-
-/// How a run ended, for its command.
-pub(super) struct End<'a> {
-    pub(super) ws: &'a str,
-    pub(super) run_id: &'a str,
-    pub(super) context: Option<&'a str>,
-    pub(super) event: RunEvent,
-    pub(super) result: Option<&'a str>,
-    pub(super) error: Option<&'a Failure>,
-    pub(super) actor: &'a str,
-    /// Whose worker is still at it: the end of its lease.
-    pub(super) lease_until: Option<Timestamp>,
-    pub(super) now: Timestamp,
-}
-
-/// A run ended or was stopped: so does its command, and what waits for it is looked at.
-pub(super) async fn ended(tx: &mut impl Tx, end: &End<'_>) -> Result<(), Error> {
-    let Some((id, held)) = of_run(tx, end.ws, end.run_id, end.context).await? else {
-        return Ok(());
-    };
-    let event = match end.event {
-        RunEvent::Succeed => CommandEvent::Succeed,
-        RunEvent::Cancel if end.lease_until.is_some() => CommandEvent::Stop,
-        RunEvent::Cancel => CommandEvent::Cancel,
-        RunEvent::Resume => CommandEvent::Queue,
-        RunEvent::Fail | RunEvent::Exhaust | RunEvent::Claim => CommandEvent::Fail,
-    };
-    let moved = Move {
-        ws: end.ws,
-        command_id: &id,
-        event,
-        result: end.result,
-        error: end.error,
-        actor: end.actor,
-        until: end.lease_until,
-        now: end.now,
-    };
-    if moved.take(tx, &held).await? && arrow(held.status, event)?.is_terminal() {
-        dependency::release(tx, end.ws, &id, end.now).await?;
-    }
-    Ok(())
 }
 
 pub(super) async fn cancel(
@@ -412,10 +317,11 @@ pub(super) async fn cancel(
     let Some(held) = lock(tx, ws, &op.command_id).await? else {
         return Ok(CommandCancelled::NotFound);
     };
-    if matches!(held.status, CommandStatus::Cancelling) || stopped_now(&command, held.status) {
+    if stopped_now(&command, held.status) {
+        approval::cancel_all(tx, ws, &op.command_id, &op.actor, op.now).await?;
         return Ok(CommandCancelled::Done(held.status));
     }
-    if held.status.is_terminal() {
+    if held.status.is_terminal() || held.status == CommandStatus::Compensating {
         // Our own earlier success, whose answer was lost.
         let mine = held.status == CommandStatus::Cancelled
             && command.error.as_ref() == Some(&op.reason)
@@ -431,12 +337,17 @@ pub(super) async fn cancel(
     }
     end_waiting(tx, ws, &op.command_id, &held, CommandEvent::Cancel, &op.reason, &op.actor, op.now)
         .await?;
+    approval::cancel_all(tx, ws, &op.command_id, &op.actor, op.now).await?;
     Ok(CommandCancelled::Done(CommandStatus::Cancelled))
 }
 
 /// Whether the cancel of the run has just cancelled the command.
 fn stopped_now(before: &CommandRow, status: CommandStatus) -> bool {
-    status == CommandStatus::Cancelled && before.status != CommandStatus::Cancelled
+    match status {
+        CommandStatus::Cancelling => true,
+        CommandStatus::Cancelled | CommandStatus::Compensating => before.status != status,
+        _ => false,
+    }
 }
 
 /// Ends a command that has no run, or whose run is over.
@@ -527,5 +438,10 @@ impl Launch {
 impl Locked {
     pub(super) fn nonce(&self) -> i64 {
         self.nonce
+    }
+
+    /// When its time is up, if there is such a time.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        (self.due_at != Timestamp::NEVER).then_some(self.due_at)
     }
 }

@@ -118,7 +118,7 @@ pub(super) async fn release(
 }
 
 /// Begins or ends one command that waited; true if it ended.
-async fn release_one(
+pub(super) async fn release_one(
     tx: &mut impl Tx,
     ws: &str,
     child: &str,
@@ -144,7 +144,8 @@ async fn release_one(
     match standing {
         Standing::Waiting => Ok(false),
         Standing::Lost { parent, propagate } => {
-            let event = if propagate { CommandEvent::Cancel } else { CommandEvent::Fail };
+            let cancels = propagate || held.status == CommandStatus::Approved;
+            let event = if cancels { CommandEvent::Cancel } else { CommandEvent::Fail };
             let reason = lost(&parent);
             Move { error: Some(&reason), ..move_by(event) }.take(tx, &held).await
         }
@@ -162,9 +163,11 @@ async fn release_one(
                         "SF-0508",
                         "the command's run cannot be started: its id or its queue is not free",
                     );
-                    Move { error: Some(&reason), ..move_by(CommandEvent::Fail) }
-                        .take(tx, &held)
-                        .await?;
+                    let event = match held.status {
+                        CommandStatus::Approved => CommandEvent::Cancel,
+                        _ => CommandEvent::Fail,
+                    };
+                    Move { error: Some(&reason), ..move_by(event) }.take(tx, &held).await?;
                     return Ok(true);
                 }
             };

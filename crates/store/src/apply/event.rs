@@ -74,6 +74,40 @@ pub(super) async fn path(
     Ok(())
 }
 
+/// An audit event of a command.
+pub(super) struct Told<'a> {
+    pub(super) ws: &'a str,
+    pub(super) command_id: &'a str,
+    pub(super) context: &'a str,
+    pub(super) event_id: String,
+    pub(super) event_type: &'a str,
+    pub(super) payload: serde_json::Value,
+    pub(super) actor: &'a str,
+    pub(super) now: Timestamp,
+}
+
+pub(super) async fn audit(tx: &mut impl Tx, told: Told<'_>) -> Result<(), Error> {
+    let trace = Context::parse(told.context).map(|c| c.trace_id).unwrap_or_default();
+    let new = params! {
+        workspace: told.ws, event_id: told.event_id, command_id: told.command_id,
+        purpose: "audit", event_type: told.event_type, payload: told.payload.to_string(),
+        actor: told.actor, trace_id: trace, now: told.now,
+    };
+    tx.execute("event_insert", new).await?;
+    Ok(())
+}
+
+/// What the policies decided of a new command: between its validation and what follows.
+pub(super) async fn judged(tx: &mut impl Tx, op: &Submit, judgement: &str) -> Result<(), Error> {
+    let new = params! {
+        workspace: &op.start.workspace, event_id: format!("{}p", event_id(&op.command_id, 1)),
+        command_id: &op.command_id, purpose: "audit", event_type: "policy.evaluated",
+        payload: judgement, actor: &op.requested_by, trace_id: &op.trace_id, now: op.start.now,
+    };
+    tx.execute("event_insert", new).await?;
+    Ok(())
+}
+
 /// Tells that a slot was missed: an alarm must not depend on somebody looking.
 pub(super) async fn missed(
     tx: &mut impl Tx,

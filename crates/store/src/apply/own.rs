@@ -6,7 +6,7 @@
 use steadfast_core::driver::{Outcome, Record as StepRecord, RecordState};
 use steadfast_core::{RunEvent, RunStatus, Transition};
 
-use super::{command, queue, rows, signal, start};
+use super::{follow, govern, queue, rows, signal, start};
 use crate::error::Error;
 use crate::gate::{Fields, Tx, Value, fields, first, params};
 use crate::op::{
@@ -127,7 +127,7 @@ pub(super) async fn tell(
     if context.is_none() {
         return Ok(());
     }
-    let end = command::End {
+    let end = follow::End {
         ws: &op.lease.workspace,
         run_id: &op.lease.run_id,
         context,
@@ -138,7 +138,7 @@ pub(super) async fn tell(
         lease_until: None,
         now: op.now,
     };
-    command::ended(tx, &end).await
+    follow::ended(tx, &end).await
 }
 
 /// The columns of an end.
@@ -328,6 +328,7 @@ async fn attach(
         }
         With::Send(sent) => return Ok(refusal_of_send(sent, signal::signal(tx, sent).await?)),
         With::Spawn(child) => return Ok(refusal_of_spawn(start::start(tx, child).await?)),
+        With::Govern(what) => return govern::write(tx, lease, id(record), what).await,
     }
     Ok(None)
 }

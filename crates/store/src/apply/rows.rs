@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use steadfast_core::approval::Vote;
 use steadfast_core::driver::{Kind, Outcome, Record, RecordState};
 use steadfast_core::schedule::SlotStatus;
-use steadfast_core::{CommandStatus, Error as Failure, RunStatus};
+use steadfast_core::{ApprovalStatus, CommandStatus, EffectStatus, Error as Failure, RunStatus};
 
 use crate::error::Error;
 use crate::gate::Row;
 use crate::op::{
-    ActivityRow, CommandRow, EventRow, QueueRow, RunRow, SlotRow, TaskRow, TriggerRow, TriggerState,
+    ActivityRow, ApprovalRow, CommandRow, EffectRow, EventRow, InvocationRow, NewApproval,
+    QueueRow, RunRow, SlotRow, TaskRow, TriggerRow, TriggerState, VoteRow,
 };
 
 pub(super) fn run(mut row: Row) -> Result<RunRow, Error> {
@@ -118,6 +120,87 @@ pub(super) fn command(mut row: Row) -> Result<CommandRow, Error> {
         completed_at: r.opt_time()?,
         expires_at: r.opt_time()?,
     })
+}
+
+pub(super) fn effect(mut row: Row) -> Result<EffectRow, Error> {
+    let r = &mut row;
+    let (effect_id, command_id, run_id, ordinal) = (r.text()?, r.text()?, r.text()?, r.int()?);
+    let (effect_type, payload, idempotency_key) = (r.text()?, r.text()?, r.text()?);
+    let status = r.text()?;
+    Ok(EffectRow {
+        effect_id,
+        command_id,
+        run_id,
+        ordinal,
+        effect_type,
+        payload,
+        idempotency_key,
+        status: EffectStatus::parse(&status).ok_or_else(|| unknown("effect status", &status))?,
+        result: r.opt_text()?,
+        error: r.opt_text()?.map(|text| failure(&text)).transpose()?,
+        compensates: r.opt_text()?,
+        compensation: r.opt_text()?,
+        compensated_at: r.opt_time()?,
+        created_at: r.time()?,
+        updated_at: r.time()?,
+        completed_at: r.opt_time()?,
+    })
+}
+
+pub(super) fn invocation(mut row: Row) -> Result<InvocationRow, Error> {
+    let r = &mut row;
+    Ok(InvocationRow {
+        invocation_id: r.text()?,
+        command_id: r.text()?,
+        run_id: r.text()?,
+        connector: r.text()?,
+        agent: r.text()?,
+        intended: r.text()?,
+        actual: r.text()?,
+        inputs: r.text()?,
+        outputs: r.text()?,
+        side_effect: r.flag()?,
+        idempotency_key: r.text()?,
+        verification: r.text()?,
+        error: r.opt_text()?.map(|text| failure(&text)).transpose()?,
+        latency_us: r.int()?,
+        created_at: r.time()?,
+    })
+}
+
+pub(super) fn approval(mut row: Row) -> Result<ApprovalRow, Error> {
+    let r = &mut row;
+    let asked = NewApproval {
+        approval_id: r.text()?,
+        approval_type: r.text()?,
+        action: r.text()?,
+        reason: r.text()?,
+        payload: r.text()?,
+        digest: r.text()?,
+        requested_by: r.text()?,
+        approvers: r.int()?,
+        among: serde_json::from_str(&r.text()?)
+            .map_err(|e| Error::Incompatible(format!("a stored list is damaged: {e}")))?,
+        expires_at: r.time()?,
+        escalate_at: r.opt_time()?,
+    };
+    let (command_id, run_id, status) = (r.text()?, r.text()?, r.text()?);
+    Ok(ApprovalRow {
+        asked,
+        command_id,
+        run_id,
+        status: ApprovalStatus::parse(&status)
+            .ok_or_else(|| unknown("approval status", &status))?,
+        created_at: r.time()?,
+        decided_at: r.opt_time()?,
+        votes: Vec::new(),
+    })
+}
+
+pub(super) fn vote(mut row: Row) -> Result<VoteRow, Error> {
+    let (approver, vote) = (row.text()?, row.text()?);
+    let vote = Vote::parse(&vote).ok_or_else(|| unknown("vote", &vote))?;
+    Ok(VoteRow { approver, vote, reason: row.text()?, at: row.time()? })
 }
 
 pub(super) fn event(mut row: Row) -> Result<EventRow, Error> {

@@ -3,10 +3,11 @@
 //! Invariants: the run is locked first, then the command, and what is decided is decided on what
 //! the locks show.
 
+use steadfast_core::command::Undoing;
 use steadfast_core::{CommandEvent, CommandStatus, Timestamp};
 
 use super::command::{Locked, end_waiting, expiry, find, lock};
-use super::steer;
+use super::{approval, saga, steer};
 use crate::error::Error;
 use crate::gate::{Tx, params};
 use crate::op::{CommandRef, Left, SettleCommands, Settled};
@@ -61,8 +62,13 @@ async fn end_cancelling(
     actor: &str,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let asked = find(tx, ws, &CommandRef::Id(id.to_owned())).await?.and_then(|c| c.error);
-    let reason = asked.unwrap_or_else(expiry);
+    let command = find(tx, ws, &CommandRef::Id(id.to_owned())).await?;
+    if command.as_ref().is_some_and(saga::takes_back)
+        && saga::begin(tx, ws, id, Undoing::Cancel, now).await?
+    {
+        return Ok(());
+    }
+    let reason = command.and_then(|c| c.error).unwrap_or_else(expiry);
     end_waiting(tx, ws, id, held, CommandEvent::Cancel, &reason, actor, now).await
 }
 
@@ -85,11 +91,12 @@ async fn settle_one(tx: &mut impl Tx, op: &SettleCommands, id: &str) -> Result<b
         CommandStatus::WaitingForInput | CommandStatus::WaitingForApproval => {
             let event = CommandEvent::Expire;
             end_waiting(tx, ws, id, &held, event, &expiry(), actor, now).await?;
+            approval::cancel_all(tx, ws, id, actor, now).await?;
         }
         CommandStatus::Queued => {
             steer::cancel_run(tx, ws, &held.workflow_id, &expiry(), actor, now).await?;
         }
-        CommandStatus::Validated => {
+        CommandStatus::Validated | CommandStatus::Approved => {
             let event = CommandEvent::Cancel;
             end_waiting(tx, ws, id, &held, event, &expiry(), actor, now).await?;
         }

@@ -5,7 +5,7 @@
 
 use steadfast_core::{Error as Failure, RunEvent, RunStatus, Timestamp, Transition, limits};
 
-use super::{command, own, queue, rows};
+use super::{follow, own, queue, rows};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
 use crate::op::{Cancel, Cancelled, Fork, Forked, Purge, Purged, Resume, Resumed, RunRow};
@@ -72,7 +72,7 @@ pub(super) async fn tell(
     actor: &str,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let end = command::End {
+    let end = follow::End {
         ws,
         run_id: &run.run_id,
         context: run.context.as_deref(),
@@ -83,7 +83,7 @@ pub(super) async fn tell(
         lease_until: (!run.worker.is_empty()).then_some(run.wake_at),
         now,
     };
-    command::ended(tx, &end).await
+    follow::ended(tx, &end).await
 }
 
 /// Ends a locked run from outside: its owner, if any, is fenced off.
@@ -112,7 +112,7 @@ pub(super) async fn resume(tx: &mut impl Tx, op: &Resume) -> Result<Resumed, Err
     let Ok(arrow) = run.status.on(RunEvent::Resume) else {
         return Ok(Resumed::NotStopped(run.status));
     };
-    if command::is_final(tx, &op.workspace, &run).await? {
+    if follow::is_final(tx, &op.workspace, &run).await? {
         return Ok(Resumed::NotStopped(run.status));
     }
     let (rank, partition) = place_again(tx, &op.workspace, &run).await?;

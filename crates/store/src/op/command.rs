@@ -2,6 +2,7 @@
 
 use steadfast_core::{CommandStatus, Error, Timestamp};
 
+use super::govern::Hold;
 use super::run::{Lease, Start};
 
 /// A command, whole.
@@ -86,6 +87,12 @@ pub struct Submit {
     pub expires_at: Option<Timestamp>,
     /// Commands to wait for.
     pub after: Vec<Parent>,
+    /// What its policies decided, as JSON; none where there are no policies.
+    pub judgement: Option<String>,
+    /// Why it does not begin, if it does not.
+    pub hold: Option<Hold>,
+    /// Whether it goes by its queue, even where it could begin at once.
+    pub by_queue: bool,
     /// Its run: id, workflow, payload, queue, context. Started when nothing is waited for.
     pub start: Box<Start>,
 }

@@ -3,6 +3,7 @@
 use steadfast_core::Timestamp;
 use steadfast_core::driver::{Outcome, Record as StepRecord};
 
+use super::govern::Govern;
 use super::run::{Lease, Start};
 
 /// A record, and what happens together with it.
@@ -39,6 +40,8 @@ pub enum With {
     Send(Signal),
     /// A child is started.
     Spawn(Box<Start>),
+    /// The ledger, events and questions.
+    Govern(Box<Govern>),
 }
 
 /// Writes records, in order.

@@ -72,7 +72,7 @@ ORDER BY d.parent_command_id;
 -- name: dependency_children
 SELECT d.child_command_id FROM command_dependencies d
 JOIN commands c ON c.workspace = d.workspace AND c.command_id = d.child_command_id
-WHERE d.workspace = :workspace AND d.parent_command_id = :command_id AND c.status = 'validated'
+WHERE d.workspace = :workspace AND d.parent_command_id = :command_id AND c.status IN ('validated', 'approved')
 ORDER BY d.child_command_id;
 
 -- name: event_insert

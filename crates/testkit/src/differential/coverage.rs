@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use steadfast_core::CommandStatus;
 use steadfast_store::op::{
-    Advanced, Cancelled, CommandCancelled, Debounced, Depended, Forked, Resumed, Signalled,
-    SlotTaken, Started, Submitted, Suspended, TriggerPut, Written,
+    Advanced, Cancelled, CommandCancelled, Debounced, Decided, Depended, Forked, ResolvedEffect,
+    Resumed, Signalled, SlotTaken, Spent, Started, Submitted, Suspended, TriggerPut, Written,
 };
 use steadfast_store::{Error, Reply};
 
@@ -132,6 +132,24 @@ pub const KINDS: &[&str] = &[
     "submit no queue",
     "submit no parent",
     "submit run taken",
+    "submit held",
+    "spend done",
+    "spend short",
+    "decide counted",
+    "decide settled",
+    "decide again",
+    "decide late",
+    "decide own",
+    "decide not asked",
+    "decide nobody",
+    "approvals settled",
+    "approvals not settled",
+    "resolve done",
+    "resolve known",
+    "resolve nobody",
+    "effects",
+    "calls",
+    "approvals",
     "stop command",
     "stopping command",
     "stop command too late",
@@ -227,6 +245,17 @@ fn upper(reply: &Reply) -> &'static str {
         Reply::Depend(Depended::Cycle(_)) => "depend cycle",
         Reply::Depend(Depended::TooLate(_)) => "depend too late",
         Reply::Depend(Depended::NotFound(_)) => "depend nobody",
+        Reply::Spend(spent) => either(*spent == Spent::Done, "spend done", "spend short"),
+        Reply::Decide(decided) => answered(decided),
+        Reply::SettleApprovals(settled) => {
+            either(settled.0.is_empty(), "approvals not settled", "approvals settled")
+        }
+        Reply::Resolve(ResolvedEffect::Done) => "resolve done",
+        Reply::Resolve(ResolvedEffect::Known(_)) => "resolve known",
+        Reply::Resolve(ResolvedEffect::NotFound) => "resolve nobody",
+        Reply::ListEffects(_) => "effects",
+        Reply::ListInvocations(_) => "calls",
+        Reply::ListApprovals(_) => "approvals",
         Reply::PutTrigger(put) => either(*put == TriggerPut::Done, "trigger put", "trigger stale"),
         Reply::Advance(Advanced::Done(_)) => "advance done",
         Reply::Advance(Advanced::Stale) => "advance stale",
@@ -243,8 +272,23 @@ fn upper(reply: &Reply) -> &'static str {
     }
 }
 
+fn answered(decided: &Decided) -> &'static str {
+    match decided {
+        Decided::Counted(_) => "decide counted",
+        Decided::Settled(_) => "decide settled",
+        Decided::Again(_) => "decide again",
+        Decided::Late(_) => "decide late",
+        Decided::Own => "decide own",
+        Decided::NotAsked => "decide not asked",
+        Decided::NotFound => "decide nobody",
+    }
+}
+
 fn submitted(reply: &Submitted) -> &'static str {
     match reply {
+        Submitted::New(CommandStatus::WaitingForApproval | CommandStatus::WaitingForInput, _) => {
+            "submit held"
+        }
         Submitted::New(_, Some(_)) => "submit claimed",
         Submitted::New(CommandStatus::Validated, _) => "submit waiting",
         Submitted::New(CommandStatus::Cancelled | CommandStatus::Failed, _) => "submit ended",

@@ -7,6 +7,7 @@
 //! name, a claimed start of a run that is not ready, or a purge of the future.
 
 pub(super) mod command;
+mod govern;
 mod owner;
 
 use std::collections::BTreeMap;

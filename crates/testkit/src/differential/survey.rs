@@ -5,9 +5,9 @@
 use steadfast_core::Timestamp;
 use steadfast_store::Op;
 use steadfast_store::op::{
-    CommandRef, GetCommand, GetValue, InspectQueue, ListActivities, ListCommands, ListEvents,
-    ListQueues, ListRuns, ListSlots, ListSteps, ListTriggers, ListWorkers, Load, ReadStream,
-    RunFilter,
+    CommandRef, GetCommand, GetValue, InspectQueue, ListActivities, ListApprovals, ListCommands,
+    ListEffects, ListEvents, ListInvocations, ListQueues, ListRuns, ListSlots, ListSteps,
+    ListTriggers, ListWorkers, Load, ReadStream, RunFilter,
 };
 
 use super::generate::command::TRIGGERS;
@@ -26,6 +26,13 @@ pub(super) fn questions(workspace: &str, now: Timestamp) -> Vec<Op> {
         Op::ListCommands(ListCommands { workspace: ws(), limit, ..ListCommands::default() }),
         Op::ListEvents(ListEvents { workspace: ws(), limit, ..ListEvents::default() }),
         Op::ListTriggers(ListTriggers { workspace: ws(), trigger_id: None }),
+        Op::ListEffects(ListEffects { workspace: ws(), limit, ..ListEffects::default() }),
+        Op::ListApprovals(ListApprovals { workspace: ws(), limit, ..ListApprovals::default() }),
+        Op::ListInvocations(ListInvocations {
+            workspace: ws(),
+            limit,
+            ..ListInvocations::default()
+        }),
     ]);
     for id in TRIGGERS {
         let (from, until) = (Timestamp::from_micros(0), Timestamp::NEVER);

@@ -3,13 +3,13 @@
 //! Invariants: a command has the status its run gives it, by the arrows of the lifecycle alone;
 //! what waits for a command is looked at when the command ends.
 
-use steadfast_core::command::Context;
+use steadfast_core::command::{Context, Undoing};
 use steadfast_core::{
     CommandEvent, CommandStatus, Error, ErrorClass, RunEvent, RunStatus, Timestamp, limits,
 };
 use steadfast_store::op::{
     Cancel, CancelCommand, CommandCancelled, CommandDetail, CommandPage, CommandRef, CommandRow,
-    Duplicate, EventPage, EventRow, FoundCommand, GetCommand, Lease, Left, ListCommands,
+    Duplicate, EventPage, EventRow, FoundCommand, GetCommand, Hold, Lease, Left, ListCommands,
     ListEvents, RunRow, SettleCommands, Settled, SlotRow, Start, Started, Submit, Submitted,
 };
 
@@ -20,7 +20,7 @@ use super::{Model, key};
 #[derive(Debug, Clone)]
 pub(super) struct Command {
     pub(super) row: CommandRow,
-    due_at: Timestamp,
+    pub(super) due_at: Timestamp,
     events: i64,
     pub(super) start: Start,
 }
@@ -59,15 +59,18 @@ impl Model {
         }
         let standing = standing(op.after.iter().zip(statuses.into_iter().flatten()));
         let expired = op.expires_at.is_some_and(|at| at <= op.start.now);
-        let claim = op.start.claim.clone().filter(|_| !expired);
+        let claim = op.start.claim.clone().filter(|_| !expired && !op.by_queue);
         let run = Start { claim, ..(*op.start).clone() };
         let claimed = run.claim.is_some() && super::start::has_no_limits(&queue);
-        let path = match &standing {
-            Standing::Met if claimed => vec![CommandEvent::Queue, CommandEvent::Run],
-            Standing::Met => vec![CommandEvent::Queue],
-            Standing::Waiting => vec![],
-            Standing::Lost { propagate: true, .. } => vec![CommandEvent::Cancel],
-            Standing::Lost { propagate: false, .. } => vec![CommandEvent::Fail],
+        let path = match (&op.hold, &standing) {
+            (Some(Hold::Denied(_)), _) => vec![CommandEvent::Fail],
+            (Some(Hold::Approval(_)), _) => vec![CommandEvent::AskApproval],
+            (Some(Hold::Input(_)), _) => vec![CommandEvent::AskInput],
+            (None, Standing::Met) if claimed => vec![CommandEvent::Queue, CommandEvent::Run],
+            (None, Standing::Met) => vec![CommandEvent::Queue],
+            (None, Standing::Waiting) => vec![],
+            (None, Standing::Lost { propagate: true, .. }) => vec![CommandEvent::Cancel],
+            (None, Standing::Lost { propagate: false, .. }) => vec![CommandEvent::Fail],
         };
         self.commands.put(
             key(ws, &op.command_id),
@@ -86,7 +89,10 @@ impl Model {
         }
         self.born(op, &path, &standing);
         let status = self.status_of(ws, &op.command_id).expect("invariant: just written");
-        if standing != Standing::Met {
+        if let Some(Hold::Approval(asked)) = &op.hold {
+            self.ask(ws, &op.command_id, "", asked, op.start.now);
+        }
+        if standing != Standing::Met || op.hold.is_some() {
             return Submitted::New(status, None);
         }
         match self.start(&run) {
@@ -116,14 +122,39 @@ impl Model {
             self.tell(&ws, &op.command_id, status, payload, actor, trace, op.start.now);
             payload = "{}".to_owned();
         }
-        let error = match standing {
-            Standing::Lost { parent, .. } => Some(lost(parent)),
-            Standing::Met | Standing::Waiting => None,
+        let error = match (&op.hold, standing) {
+            (Some(Hold::Denied(error)), _) => Some(error.clone()),
+            (Some(_), _) => None,
+            (None, Standing::Lost { parent, .. }) => Some(lost(parent)),
+            (None, Standing::Met | Standing::Waiting) => None,
         };
+        if let Some(judgement) = &op.judgement {
+            let event_id = format!("evt_{}_000001p", op.command_id);
+            self.put_event(
+                &ws,
+                EventRow {
+                    event_id,
+                    command_id: op.command_id.clone(),
+                    purpose: "audit".to_owned(),
+                    event_type: "policy.evaluated".to_owned(),
+                    payload: judgement.clone(),
+                    actor: op.requested_by.clone(),
+                    trace_id: op.trace_id.clone(),
+                    created_at: op.start.now,
+                },
+            );
+        }
         self.commands.edit(&at, |command| {
             command.row.status = status;
             command.row.error = error;
-            if !matches!(status, CommandStatus::Validated | CommandStatus::Queued) {
+            let begins = matches!(
+                status,
+                CommandStatus::Validated
+                    | CommandStatus::Queued
+                    | CommandStatus::WaitingForApproval
+                    | CommandStatus::WaitingForInput
+            );
+            if !begins {
                 command.due_at = Timestamp::NEVER;
             }
             command.row.completed_at = status.is_terminal().then_some(op.start.now);
@@ -262,7 +293,8 @@ impl Model {
     fn command_of(&self, ws: &str, run: &RunRow) -> Option<CommandRow> {
         let context = Context::parse(run.context.as_deref()?).ok()?;
         let command = self.commands.get(&key(ws, &context.command_id))?;
-        (command.row.workflow_id == run.run_id).then(|| command.row.clone())
+        let carries = context.undo.is_none() && command.row.workflow_id == run.run_id;
+        carries.then(|| command.row.clone())
     }
 
     pub(super) fn command_is_final(&self, ws: &str, run: &RunRow) -> bool {
@@ -285,7 +317,9 @@ impl Model {
         actor: &str,
         now: Timestamp,
     ) {
-        let Some(row) = self.command_of(ws, run) else { return };
+        let Some(row) = self.command_of(ws, run) else {
+            return self.undoing_ended(ws, run, event, error, now);
+        };
         let outside = !matches!(event, RunEvent::Succeed | RunEvent::Fail);
         let until = (outside && !run.worker.is_empty()).then_some(run.wake_at);
         let event = match event {
@@ -296,9 +330,17 @@ impl Model {
             RunEvent::Fail | RunEvent::Exhaust | RunEvent::Claim => CommandEvent::Fail,
         };
         let step = Step { event, result, error, actor, until, now };
-        if self.step(ws, &row.command_id, &step) {
-            self.release_if_over(ws, &row.command_id, now);
+        if event == CommandEvent::Cancel {
+            return self.stopped(ws, &row, &step);
         }
+        if !self.step(ws, &row.command_id, &step) {
+            return;
+        }
+        if event == CommandEvent::Fail {
+            self.cancel_approvals(ws, &row.command_id, actor, now);
+            self.undo(ws, &row.command_id, Undoing::Failure, now);
+        }
+        self.release_if_over(ws, &row.command_id, now);
     }
 
     pub(super) fn cancel_command(&mut self, op: &CancelCommand) -> CommandCancelled {
@@ -308,11 +350,13 @@ impl Model {
         };
         self.cancel_run(ws, &before.workflow_id, &op.reason, &op.actor, op.now);
         let status = self.status_of(ws, &op.command_id).expect("invariant: it was there");
-        let stopped = status == CommandStatus::Cancelled && before.status != status;
-        if status == CommandStatus::Cancelling || stopped {
+        let moved = before.status != status;
+        let stopped = matches!(status, CommandStatus::Cancelled | CommandStatus::Compensating);
+        if status == CommandStatus::Cancelling || stopped && moved {
+            self.cancel_approvals(ws, &op.command_id, &op.actor, op.now);
             return CommandCancelled::Done(status);
         }
-        if status.is_terminal() {
+        if status.is_terminal() || status == CommandStatus::Compensating {
             let mine = status == CommandStatus::Cancelled
                 && before.error.as_ref() == Some(&op.reason)
                 && before.updated_at == op.now;
@@ -324,6 +368,7 @@ impl Model {
         let cancel = Step::new(CommandEvent::Cancel, &op.actor, op.now);
         self.step(ws, &op.command_id, &Step { error: Some(&op.reason), ..cancel });
         self.release_if_over(ws, &op.command_id, op.now);
+        self.cancel_approvals(ws, &op.command_id, &op.actor, op.now);
         CommandCancelled::Done(CommandStatus::Cancelled)
     }
 
@@ -363,9 +408,17 @@ impl Model {
             self.commands.edit(&at, |command| command.due_at = until);
             return false;
         }
-        let reason = row.error.unwrap_or_else(expiry);
-        self.end_waiting(ws, &left.command_id, CommandEvent::Cancel, &reason, "system:worker", now);
+        self.end_cancelling(ws, &row, "system:worker", now);
         true
+    }
+
+    fn end_cancelling(&mut self, ws: &str, row: &CommandRow, actor: &str, now: Timestamp) {
+        let back = super::saga::takes_back(row);
+        if back && self.undo(ws, &row.command_id, Undoing::Cancel, now) {
+            return;
+        }
+        let reason = row.error.clone().unwrap_or_else(expiry);
+        self.end_waiting(ws, &row.command_id, CommandEvent::Cancel, &reason, actor, now);
     }
 
     fn end_waiting(
@@ -388,17 +441,15 @@ impl Model {
             return false;
         }
         match command.row.status {
-            CommandStatus::Cancelling => {
-                let reason = command.row.error.unwrap_or_else(expiry);
-                self.end_waiting(ws, id, CommandEvent::Cancel, &reason, actor, now);
-            }
+            CommandStatus::Cancelling => self.end_cancelling(ws, &command.row, actor, now),
             CommandStatus::WaitingForInput | CommandStatus::WaitingForApproval => {
                 self.end_waiting(ws, id, CommandEvent::Expire, &expiry(), actor, now);
+                self.cancel_approvals(ws, id, actor, now);
             }
             CommandStatus::Queued => {
                 self.cancel_run(ws, &command.row.workflow_id, &expiry(), actor, now);
             }
-            CommandStatus::Validated => {
+            CommandStatus::Validated | CommandStatus::Approved => {
                 self.end_waiting(ws, id, CommandEvent::Cancel, &expiry(), actor, now);
             }
             _ => return false,

@@ -45,7 +45,7 @@ impl Model {
         }
     }
 
-    fn release_commands(&mut self, ws: &str, command_id: &str, now: Timestamp) {
+    pub(super) fn release_commands(&mut self, ws: &str, command_id: &str, now: Timestamp) {
         let mut ended = vec![command_id.to_owned()];
         while let Some(id) = ended.pop() {
             for child in self.dependents(ws, &id) {
@@ -57,7 +57,10 @@ impl Model {
     }
 
     fn dependents(&self, ws: &str, parent: &str) -> Vec<String> {
-        let waits = |id: &str| self.status_of(ws, id) == Some(CommandStatus::Validated);
+        let waits = |id: &str| {
+            let status = self.status_of(ws, id);
+            matches!(status, Some(CommandStatus::Validated | CommandStatus::Approved))
+        };
         let of = self.dependencies.iter().filter(|((w, _, p), _)| w == ws && p == parent);
         of.map(|((_, child, _), _)| child.clone()).filter(|child| waits(child)).collect()
     }
@@ -69,13 +72,15 @@ impl Model {
     }
 
     /// Begins or ends a command that waited; true if it ended.
-    fn release_command(&mut self, ws: &str, child: &str, now: Timestamp) -> bool {
+    pub(super) fn release_command(&mut self, ws: &str, child: &str, now: Timestamp) -> bool {
         let parents = self.parents_of(ws, child);
         let actor = "system:dependency";
+        let approved = self.status_of(ws, child) == Some(CommandStatus::Approved);
         match standing(parents.iter().map(|(parent, status)| (parent, *status))) {
             Standing::Waiting => false,
             Standing::Lost { parent, propagate } => {
-                let event = if propagate { CommandEvent::Cancel } else { CommandEvent::Fail };
+                let cancels = propagate || approved;
+                let event = if cancels { CommandEvent::Cancel } else { CommandEvent::Fail };
                 let reason = lost(&parent);
                 let step = Step { error: Some(&reason), ..Step::new(event, actor, now) };
                 self.step(ws, child, &step)
@@ -95,7 +100,8 @@ impl Model {
                     "SF-0508",
                     "the command's run cannot be started: its id or its queue is not free",
                 );
-                let fail = Step::new(CommandEvent::Fail, actor, now);
+                let event = if approved { CommandEvent::Cancel } else { CommandEvent::Fail };
+                let fail = Step::new(event, actor, now);
                 self.step(ws, child, &Step { error: Some(&reason), ..fail });
                 true
             }

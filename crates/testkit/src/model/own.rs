@@ -204,6 +204,7 @@ impl Model {
                 }
                 Started::NoQueue => return Err("the child's queue does not exist".to_owned()),
             },
+            With::Govern(what) => return self.govern(lease, what),
         }
         Ok(())
     }

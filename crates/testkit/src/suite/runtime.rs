@@ -4,14 +4,19 @@
 //! workspace of its own, so that cases share a store without meeting.
 //! Deliberately absent: faults. Those are placed by the simulation and by the kill harness.
 
+mod approvals;
 mod clock;
 mod commands;
+mod effects;
 mod events;
 mod messages;
+mod policy;
 mod queues;
 mod runs;
+mod saga;
 mod schedules;
 mod steering;
+mod stub;
 mod versions;
 
 use std::sync::Arc;
@@ -43,6 +48,10 @@ pub fn cases() -> Vec<(&'static str, Case)> {
         commands::CASES,
         schedules::CASES,
         events::CASES,
+        policy::CASES,
+        effects::CASES,
+        saga::CASES,
+        approvals::CASES,
     ]
     .concat()
 }
@@ -86,6 +95,16 @@ impl Fixture {
 
 /// A world whose time is set by hand.
 pub use clock::Clock;
+
+/// Does something in a process that then dies: a runtime of its own, which is dropped.
+async fn doomed<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(1).build();
+    let runtime = runtime.unwrap();
+    let done = runtime.spawn(work).await.unwrap();
+    runtime.shutdown_background();
+    done
+}
 
 /// Waits until a condition holds.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {

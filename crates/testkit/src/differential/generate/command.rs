@@ -21,6 +21,9 @@ const DAY: i64 = 86_400 * SECOND;
 impl Generator {
     /// An operation on commands or triggers.
     pub(super) fn upper(&mut self) -> Op {
+        if self.random.chance(25) {
+            return self.governing();
+        }
         match self.random.below(100) {
             0..38 => Op::Submit(self.submit()),
             38..44 => Op::CancelCommand(self.cancel_command()),
@@ -42,7 +45,7 @@ impl Generator {
         }
     }
 
-    fn command_id(&mut self) -> String {
+    pub(super) fn command_id(&mut self) -> String {
         let most = 8 + self.random.below(40);
         format!("c{:02}", self.random.below(most))
     }
@@ -61,6 +64,7 @@ impl Generator {
             ..Context::default()
         };
         let after = (0..r.below(3)).map(|_| self.parent()).collect();
+        let hold = self.hold();
         let r = &mut self.random;
         let start = Start {
             run_id,
@@ -76,12 +80,15 @@ impl Generator {
             requested_by: r.text(&["user:1", "system:scheduler"]),
             ingress: r.text(&["api_request", "scheduled_trigger"]),
             trace_id: context.trace_id,
-            cancellation_mode: "graceful".to_owned(),
+            cancellation_mode: r.text(&["graceful", "compensate_then_stop"]),
             idempotency_key: r.maybe(60, |r| format!("k{}", r.below(20))),
             expires_at: r.maybe(30, |r| {
                 Timestamp::from_micros(start.now.as_micros() + r.number(1, 200) * SECOND)
             }),
             after: if r.chance(60) { Vec::new() } else { after },
+            judgement: r.maybe(40, |_| "{\"ruling\":\"allow\"}".to_owned()),
+            hold,
+            by_queue: r.chance(10),
             start: Box::new(start),
             command_id,
         }

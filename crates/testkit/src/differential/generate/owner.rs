@@ -61,7 +61,8 @@ impl Generator {
     }
 
     fn with(&mut self, lease: &Lease) -> With {
-        match self.random.below(12) {
+        match self.random.below(18) {
+            12.. => With::Govern(Box::new(self.govern(lease))),
             0..2 => With::Consume(self.random.number(0, 3)),
             2..4 => With::Publish { key: self.random.text(KEYS), value: self.value() },
             4..6 => {

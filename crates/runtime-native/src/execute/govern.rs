@@ -1,0 +1,590 @@
+//! Governed calls: judged before they leave, entered in the ledger, and held where people must
+//! answer first.
+//!
+//! Invariants: no attempt of a governed call begins without a verdict of its own; the ledger, the
+//! events and the record of a call are one commit; a question to people is asked once, and its
+//! answer is read from the store, so that a restart neither asks nor forgets.
+
+use std::sync::Arc;
+
+use steadfast_core::approval::{ApprovalRequest, Vote};
+use steadfast_core::driver::{Body, Guard, Kind, Outcome, Record, RecordState};
+use steadfast_core::effect::EffectSpec;
+use steadfast_core::gate::{Gate, Leaving, Passage, Verdict};
+use steadfast_core::policy::Judgement;
+use steadfast_core::{ApprovalStatus, EffectEvent, Error, ErrorClass, Timestamp, json};
+use steadfast_store::StoreExt;
+use steadfast_store::op::{self, EffectChange, Entry, Govern, NewApproval, NewEffect, With};
+
+use super::{Execution, Step, stopped};
+use crate::call::{Asking, Call, Ended};
+use crate::waits::Wait;
+
+impl Execution {
+    fn gate(&self, call: &Call) -> Option<(Arc<dyn Gate>, Arc<Guard>)> {
+        Some((self.registry.gate.clone()?, call.options.guard.clone()?))
+    }
+
+    /// Judges what is about to leave, and lets it leave. True when its outcome was delivered at
+    /// once.
+    pub(super) async fn leave(&mut self, id: u64, mut call: Call) -> Step<bool> {
+        let Some((gate, guard)) = self.gate(&call) else {
+            return self.go(id, call, None).await;
+        };
+        loop {
+            let verdict = self.judge(&*gate, &guard, &call).await;
+            match verdict.passage {
+                Passage::Open => return self.go(id, call, None).await,
+                Passage::Go { compensation } => {
+                    call.governed = true;
+                    self.judged(id, &mut call, &verdict.judgement);
+                    self.drift(id, &mut call, &*gate, &guard);
+                    let begins = guard.effect.as_ref().map(|spec| {
+                        EffectChange::Begin(Box::new(self.new_effect(id, spec, compensation)))
+                    });
+                    return self.go(id, call, begins).await;
+                }
+                Passage::Refused(error) => {
+                    call.governed = true;
+                    call.blocked = true;
+                    self.judged(id, &mut call, &verdict.judgement);
+                    self.calls.insert(id, call);
+                    return Ok(self.attempt_ended(Ended { id, outcome: Err(error) }));
+                }
+                Passage::Ask { approvers, reason } => {
+                    call.governed = true;
+                    let asked = self.question(id, &call, &guard, approvers, reason);
+                    match self.known_answer(&asked).await? {
+                        Some(Ok(_)) if !call.approved => call.approved = true,
+                        Some(Err(error)) => return Ok(self.refused_by_people(id, call, error)),
+                        _ => {
+                            self.judged(id, &mut call, &verdict.judgement);
+                            return self.ask_people(id, call, &guard, asked).await;
+                        }
+                    }
+                }
+                Passage::Plan => return Ok(self.plan(id, &call, &guard, &verdict.judgement)),
+            }
+        }
+    }
+
+    async fn judge(&mut self, gate: &dyn Gate, guard: &Guard, call: &Call) -> Verdict {
+        let leaving = Leaving {
+            context: &self.context,
+            run_id: &self.run.run_id,
+            workflow: &self.run.workflow,
+            effect: guard.effect.as_ref(),
+            call: guard.calling.as_ref(),
+            attempt: call.attempt,
+            approved: call.approved,
+            now: self.hub.now(),
+        };
+        // A gate that cannot decide lets nothing through.
+        gate.judge(leaving).await.unwrap_or_else(|error| Verdict {
+            judgement: Judgement::default(),
+            passage: Passage::Refused(error),
+        })
+    }
+
+    /// Begins an attempt; an effect is on record as begun before it does.
+    async fn go(&mut self, id: u64, mut call: Call, begins: Option<EffectChange>) -> Step<bool> {
+        let first = call.kind == Kind::Effect && (!call.recorded || call.once || begins.is_some());
+        if first {
+            let mut entry = begun(id, &call);
+            entry.with = begins.map(|effect| {
+                let events = self.begin_events(id, &mut call);
+                With::Govern(Box::new(Govern {
+                    events,
+                    effect: Some(effect),
+                    consume: call.consume.take(),
+                    ..self.govern()
+                }))
+            });
+            let governed = entry.with.is_some();
+            call.recorded = true;
+            self.pending.push(entry);
+            if governed && let Some(refusal) = self.try_flush().await? {
+                call.recorded = false;
+                self.calls.insert(id, call);
+                let refusal = Error::new(ErrorClass::Conflict, "SF-0807", refusal);
+                return Ok(self.attempt_ended(Ended { id, outcome: Err(refusal) }));
+            }
+        }
+        if call.kind != Kind::Read || call.attempt > 1 {
+            self.before_leaving().await?;
+        }
+        self.attempt(id, call);
+        Ok(false)
+    }
+
+    fn begin_events(&self, id: u64, call: &mut Call) -> Vec<op::NewEvent> {
+        let mut events = std::mem::take(&mut call.notes);
+        if let Some(spec) = call.effect() {
+            let about = serde_json::json!({
+                "effect_id": self.effect_id(id), "effect_type": spec.effect_type,
+                "idempotency_key": spec.key,
+            });
+            events.push(self.note(id, call.attempt, "effect.executing", "event", about));
+        }
+        events
+    }
+
+    /// Writes what is pending; if the last entry is refused, the others are written without it.
+    async fn try_flush(&mut self) -> Step<Option<String>> {
+        self.urgent = false;
+        let mut entries = std::mem::take(&mut self.pending);
+        let refusal = self.record(entries.clone()).await?;
+        if refusal.is_some() {
+            entries.pop();
+            self.pending = entries;
+            self.flush().await?;
+        }
+        Ok(refusal)
+    }
+
+    /// What the gate decided, as an event of the call's next record.
+    fn judged(&self, id: u64, call: &mut Call, judgement: &Judgement) {
+        if judgement.decisions.is_empty() {
+            return;
+        }
+        let mut payload = judgement.to_json();
+        payload["step"] = call.name.clone().into();
+        payload["attempt"] = call.attempt.into();
+        let note = self.note(id, call.attempt, "policy.evaluated", "audit", payload);
+        call.notes.push(note);
+        if judgement.decisions.iter().any(|d| d.finding.rule == "cost_cap") {
+            let about = serde_json::json!({ "operation": call.name, "attempts": call.attempt });
+            let note = self.note(id, call.attempt, "cost.cap_reached", "audit", about);
+            call.notes.push(note);
+        }
+    }
+
+    /// A compensation that does more than it declared is let do it, and told of.
+    fn drift(&self, id: u64, call: &mut Call, gate: &dyn Gate, guard: &Guard) {
+        let Some(spec) = &guard.effect else { return };
+        let Some(compensation) = &spec.compensation else { return };
+        if gate.drift(&self.context, compensation, &spec.effect_type) {
+            let payload = serde_json::json!({
+                "effect_type": spec.effect_type, "compensation": compensation,
+                "compensates_effect_id": spec.undoes,
+            });
+            let note = self.note(id, call.attempt, "compensation_drift", "audit", payload);
+            call.notes.push(note);
+        }
+    }
+
+    /// A dry run: shown, not done.
+    fn plan(&mut self, id: u64, call: &Call, guard: &Guard, judgement: &Judgement) -> bool {
+        let mut effect = None;
+        let mut outcome = Ok("null".to_owned());
+        if let Some(spec) = &guard.effect {
+            effect = Some(EffectChange::Plan(Box::new(self.new_effect(id, spec, None))));
+            outcome = Ok(spec.dry.clone().unwrap_or_else(|| "null".to_owned()));
+        }
+        let payload = judgement.to_json();
+        let events = vec![self.note(id, call.attempt, "policy.evaluated", "audit", payload)];
+        let with = Govern { effect, events, ..self.govern() };
+        self.urgent = true;
+        self.deliver(id, &call.name, call.kind, outcome, Some(With::Govern(Box::new(with))));
+        true
+    }
+
+    /// The question whether this may be done.
+    fn question(
+        &self,
+        id: u64,
+        call: &Call,
+        guard: &Guard,
+        approvers: u32,
+        reason: String,
+    ) -> NewApproval {
+        let (action, payload, digest) = match (&guard.effect, &guard.calling) {
+            (Some(spec), _) => (spec.effect_type.clone(), spec.payload.clone(), spec.digest()),
+            (None, Some(calling)) => {
+                let action = format!("{} {}", calling.connector, calling.operation);
+                let digest = json::digest(&format!("{action}\n{}", calling.input));
+                (action, calling.input.clone(), digest)
+            }
+            (None, None) => (call.name.clone(), "null".to_owned(), json::digest(&call.name)),
+        };
+        let mut request = ApprovalRequest::new(&call.name, action).reason(reason);
+        request.approvers = approvers;
+        NewApproval { payload, digest, ..self.asking(id, &request) }
+    }
+
+    fn asking(&self, id: u64, request: &ApprovalRequest) -> NewApproval {
+        let now = self.hub.now();
+        let place = format!("{}\n{}\n{id}", self.run.run_id, self.run.generation);
+        NewApproval {
+            approval_id: format!("apr_{}", json::fingerprint(&place)),
+            approval_type: request.approval_type.clone(),
+            action: request.action.clone(),
+            reason: request.reason.clone(),
+            payload: request.payload.to_string(),
+            digest: request.digest(),
+            requested_by: self.context.requested_by.clone(),
+            approvers: i64::from(request.approvers),
+            among: request.among.clone(),
+            expires_at: now.after(request.ttl),
+            escalate_at: request.escalate_after.map(|d| now.after(d)),
+        }
+    }
+
+    /// What people have said to a question, if it was asked before.
+    async fn known_answer(
+        &mut self,
+        asked: &NewApproval,
+    ) -> Step<Option<Result<op::ApprovalRow, Error>>> {
+        let list = op::ListApprovals {
+            workspace: self.hub.workspace.clone(),
+            approval_id: Some(asked.approval_id.clone()),
+            limit: 1,
+            ..op::ListApprovals::default()
+        };
+        let found = self.hub.store.ask(list).await.map_err(stopped)?.0;
+        let Some(row) = found.into_iter().next() else {
+            return Ok(None);
+        };
+        if row.asked.digest != asked.digest {
+            let text = format!(
+                "approval \"{}\" was given for something else: what would be done now differs from \
+                 what was shown",
+                asked.approval_id
+            );
+            return Ok(Some(Err(Error::new(ErrorClass::ApprovalRejected, "SF-0814", text))));
+        }
+        Ok(match row.status {
+            ApprovalStatus::Pending => None,
+            ApprovalStatus::Approved => Some(Ok(row)),
+            status => {
+                let no = row.votes.iter().rev().find(|vote| vote.vote != Vote::Approved);
+                let reason = no.map_or_else(
+                    || "nobody said enough in time".to_owned(),
+                    |no| format!("{} by {}: {}", no.vote.as_str(), no.approver, no.reason),
+                );
+                Some(Err(rejection(&asked.approval_id, status.as_str(), &reason)))
+            }
+        })
+    }
+
+    /// Asks, and waits without a worker.
+    async fn ask_people(
+        &mut self,
+        id: u64,
+        mut call: Call,
+        guard: &Guard,
+        asked: NewApproval,
+    ) -> Step<bool> {
+        let mut record = begun(id, &call).record;
+        record.state = RecordState::Retrying;
+        record.next_at = Timestamp::NEVER;
+        let payload = serde_json::json!({
+            "approval_id": asked.approval_id, "action": asked.action, "reason": asked.reason,
+            "approvers": asked.approvers, "digest": asked.digest,
+            "expires_at": asked.expires_at.iso(),
+        });
+        let mut events = std::mem::take(&mut call.notes);
+        events.push(self.note(id, call.attempt, "approval.requested", "audit", payload));
+        let planned = guard.effect.as_ref().map(|spec| self.new_effect(id, spec, None));
+        let approval_id = asked.approval_id.clone();
+        let with = Govern {
+            events,
+            effect: planned.map(|new| EffectChange::Plan(Box::new(new))),
+            approval: Some(Box::new(asked)),
+            ..self.govern()
+        };
+        let with = Some(With::Govern(Box::new(with)));
+        self.pending.push(Entry { record, replaces: call.recorded, with });
+        call.recorded = true;
+        call.asking = Some(Asking::People);
+        self.calls.insert(id, call);
+        self.waits.insert(id, Wait::answer(format!("approval:{approval_id}")));
+        // It may have been asked before a restart, and answered meanwhile.
+        self.look = true;
+        self.flush().await?;
+        Ok(false)
+    }
+
+    /// `cx.approval`: asks, or reads what was said.
+    pub(super) async fn begin_approval(
+        &mut self,
+        id: u64,
+        mut call: Call,
+        request: &ApprovalRequest,
+    ) -> Step<bool> {
+        let asked = self.asking(id, request);
+        call.recorded = self.driver.unfinished(id).is_some();
+        match self.known_answer(&asked).await? {
+            Some(answer) => {
+                let outcome = answer.map(|row| approved(&asked.approval_id, &row.approved_by()));
+                self.calls.insert(id, call);
+                Ok(self.attempt_ended(Ended { id, outcome }))
+            }
+            None => self.ask_people(id, call, &Guard::default(), asked).await,
+        }
+    }
+
+    /// The first answer that has come, if any.
+    pub(super) fn next_answer(&self) -> Option<(u64, op::PendingSignal)> {
+        self.waits.iter().find_map(|(id, wait)| {
+            let Wait::Answer { name } = wait else { return None };
+            let signal = self.signals.iter().find(|signal| signal.name == *name)?;
+            Some((*id, signal.clone()))
+        })
+    }
+
+    /// Goes on with what waited for an answer; true when its outcome was delivered.
+    pub(super) async fn take_answer(&mut self, id: u64, signal: op::PendingSignal) -> Step<bool> {
+        self.waits.remove(&id);
+        self.signals.retain(|s| s.seq != signal.seq);
+        let Some(mut call) = self.calls.remove(&id) else {
+            return Ok(false);
+        };
+        call.consume = Some(signal.seq);
+        let answer: serde_json::Value = serde_json::from_str(&signal.payload).unwrap_or_default();
+        let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
+        match call.asking.take() {
+            Some(Asking::Truth) => self.take_truth(id, call, &answer).await,
+            _ if text("status") != ApprovalStatus::Approved.as_str() => {
+                let name = signal.name.trim_start_matches("approval:");
+                let error = rejection(name, &text("status"), &text("reason"));
+                Ok(self.refused_by_people(id, call, error))
+            }
+            _ if call.kind == Kind::Approval => {
+                let by: Vec<String> =
+                    serde_json::from_value(answer["by"].clone()).unwrap_or_default();
+                let approval_id = signal.name.trim_start_matches("approval:").to_owned();
+                self.calls.insert(id, call);
+                Ok(self.attempt_ended(Ended { id, outcome: Ok(approved(&approval_id, &by)) }))
+            }
+            _ => {
+                call.approved = true;
+                self.leave(id, call).await
+            }
+        }
+    }
+
+    fn refused_by_people(&mut self, id: u64, mut call: Call, error: Error) -> bool {
+        call.blocked = true;
+        self.calls.insert(id, call);
+        self.attempt_ended(Ended { id, outcome: Err(error) })
+    }
+
+    /// Found begun after a crash, and not to be repeated: the receiver is asked, or a person.
+    pub(super) async fn reconcile(&mut self, id: u64, mut call: Call) -> Step<bool> {
+        call.governed = self.is_governed();
+        let guard = call.options.guard.clone();
+        if let Some(guard) = guard.filter(|guard| guard.probe.is_some()) {
+            call.probing = true;
+            call.body = probe_body(guard);
+            self.before_leaving().await?;
+            self.attempt(id, call);
+            return Ok(false);
+        }
+        Ok(self.nobody_knows(id, call))
+    }
+
+    /// The receiver has said whether it was done.
+    pub(super) fn probed(&mut self, id: u64, mut call: Call, outcome: Outcome) -> bool {
+        call.probing = false;
+        match outcome.map(|text| json::decode::<Option<Outcome>>("a probe's answer", &text)) {
+            Ok(Ok(Some(done))) => {
+                self.calls.insert(id, call);
+                self.attempt_ended(Ended { id, outcome: done })
+            }
+            Ok(Ok(None)) => {
+                // Not done: it is made now, as the next attempt.
+                call.body = call.real_body.clone();
+                let (name, attempt) = (call.name.clone(), call.attempt);
+                self.waits.insert(id, Wait::Retry { name, attempt, until: self.hub.now() });
+                self.calls.insert(id, call);
+                false
+            }
+            Ok(Err(_)) | Err(_) => self.nobody_knows(id, call),
+        }
+    }
+
+    fn is_governed(&self) -> bool {
+        !self.context.command_id.is_empty() && self.registry.gate.is_some()
+    }
+
+    /// A plain run's code is told; a command waits for a person.
+    fn nobody_knows(&mut self, id: u64, mut call: Call) -> bool {
+        call.body = call.real_body.clone();
+        if !self.is_governed() {
+            self.calls.insert(id, call);
+            let unknown = Error::new(
+                ErrorClass::Application,
+                "SF-0301",
+                "a crash left it open whether the effect was performed; it is not repeated",
+            );
+            return self.attempt_ended(Ended { id, outcome: Err(unknown.permanent()) });
+        }
+        call.governed = true;
+        let effect_id = self.effect_id(id);
+        let payload = serde_json::json!({ "effect_id": effect_id, "effect_type": call.name });
+        let lost = EffectChange::Move {
+            effect_id: effect_id.clone(),
+            event: EffectEvent::Lose,
+            result: None,
+            error: None,
+        };
+        let with = Govern {
+            events: vec![self.note(id, call.attempt, "effect.unknown", "audit", payload)],
+            effect: Some(lost),
+            blocks: true,
+            ..self.govern()
+        };
+        let name = format!("effect:{effect_id}");
+        // Somebody may have said it while nobody ran this.
+        if !self.signals.iter().any(|signal| signal.name == name) {
+            let mut entry = begun(id, &call);
+            entry.with = Some(With::Govern(Box::new(with)));
+            self.pending.push(entry);
+            self.urgent = true;
+        }
+        call.asking = Some(Asking::Truth);
+        self.calls.insert(id, call);
+        self.waits.insert(id, Wait::answer(name));
+        self.look = true;
+        false
+    }
+
+    /// A person has said what became of it.
+    async fn take_truth(
+        &mut self,
+        id: u64,
+        mut call: Call,
+        answer: &serde_json::Value,
+    ) -> Step<bool> {
+        let outcome = match answer["truth"].as_str() {
+            Some("done") => Ok(answer["result"].as_str().unwrap_or("null").to_owned()),
+            Some("again") => {
+                call.attempt += 1;
+                return self.leave(id, call).await;
+            }
+            _ => {
+                let text = "a person said that the effect was not performed";
+                Err(Error::new(ErrorClass::Application, "SF-0832", text).permanent())
+            }
+        };
+        self.calls.insert(id, call);
+        Ok(self.attempt_ended(Ended { id, outcome }))
+    }
+
+    /// What the ledger and the audit keep of an attempt that ended, with its record.
+    pub(super) fn ending(&self, id: u64, call: &mut Call, record: &Record) -> Option<With> {
+        let over = record.state == RecordState::Done;
+        if !call.governed && call.consume.is_none() && call.notes.is_empty() {
+            return None;
+        }
+        let mut events = std::mem::take(&mut call.notes);
+        let mut effect = None;
+        if over && call.effect().is_some() {
+            let (event, word, result, error) = match &record.outcome {
+                Ok(value) => (EffectEvent::Succeed, "succeeded", Some(value.clone()), None),
+                Err(error) => (EffectEvent::Fail, "failed", None, Some(error.clone())),
+            };
+            let effect_id = self.effect_id(id);
+            let about = serde_json::json!({
+                "effect_id": effect_id, "effect_type": call.name, "error": error,
+            });
+            events.push(self.note(id, call.attempt, &format!("effect.{word}"), "event", about));
+            effect = Some(EffectChange::Move { effect_id, event, result, error });
+        }
+        if over
+            && let Err(error) = &record.outcome
+            && call.governed
+            && call.attempt > 1
+            && call.attempt >= call.options.retry.max_attempts()
+            && error.is_retryable()
+        {
+            let about = serde_json::json!({ "operation": call.name, "attempts": call.attempt });
+            events.push(self.note(id, call.attempt, "cost.cap_reached", "audit", about));
+        }
+        let with = Govern {
+            events,
+            effect,
+            invocation: call.invocation(self, id, record).map(Box::new),
+            health: call.health(&record.outcome, &self.registry),
+            consume: call.consume.take(),
+            ..self.govern()
+        };
+        Some(With::Govern(Box::new(with)))
+    }
+
+    pub(super) fn govern(&self) -> Govern {
+        Govern {
+            command_id: self.context.command_id.clone(),
+            actor: self.lease.worker.clone(),
+            trace_id: self.context.trace_id.clone(),
+            now: self.hub.now(),
+            ..Govern::default()
+        }
+    }
+
+    /// An event whose id follows from the step it belongs to.
+    pub(super) fn note(
+        &self,
+        id: u64,
+        attempt: u32,
+        event_type: &str,
+        purpose: &'static str,
+        payload: serde_json::Value,
+    ) -> op::NewEvent {
+        let place = json::fingerprint(&format!("{}\n{}", self.run.run_id, self.run.generation));
+        let command = &self.context.command_id;
+        op::NewEvent {
+            event_id: format!("evt_{command}_s{}.{id:06}.{attempt:03}.{event_type}", &place[..8]),
+            purpose,
+            event_type: event_type.to_owned(),
+            payload: payload.to_string(),
+        }
+    }
+
+    pub(super) fn effect_id(&self, id: u64) -> String {
+        let place = format!("{}\n{}\n{id}", self.run.run_id, self.run.generation);
+        format!("eff_{}", json::fingerprint(&place))
+    }
+
+    fn new_effect(&self, id: u64, spec: &EffectSpec, compensation: Option<String>) -> NewEffect {
+        NewEffect {
+            effect_id: self.effect_id(id),
+            effect_type: spec.effect_type.clone(),
+            payload: spec.payload.clone(),
+            idempotency_key: spec.key.clone(),
+            compensation,
+            compensates: spec.undoes.clone(),
+        }
+    }
+}
+
+fn probe_body(guard: Arc<Guard>) -> Arc<Body> {
+    Arc::new(Box::new(move || {
+        let guard = guard.clone();
+        Box::pin(async move {
+            let ask = guard.probe.as_ref().expect("invariant: looked up before");
+            let found: Option<Outcome> = ask().await?;
+            json::encode("a probe's answer", &found)
+        })
+    }))
+}
+
+fn approved(approval_id: &str, by: &[String]) -> String {
+    serde_json::json!({ "approval_id": approval_id, "by": by }).to_string()
+}
+
+fn rejection(approval: &str, status: &str, reason: &str) -> Error {
+    let text = format!("approval \"{approval}\" is {status}: {reason}");
+    Error::new(ErrorClass::ApprovalRejected, "SF-0813", text)
+}
+
+/// The record of an attempt that is about to be made.
+pub(super) fn begun(id: u64, call: &Call) -> Entry {
+    let mut record = Record::done(id, 0, &call.name, call.kind, Ok("null".to_owned()));
+    record.state = RecordState::Executing;
+    record.input.clone_from(&call.input);
+    record.attempt = call.attempt;
+    record.started_at = call.started_at;
+    Entry { record, replaces: call.recorded, with: None }
+}

@@ -1,0 +1,59 @@
+//! Agents: their code proposes commands; others carry them out.
+
+use std::sync::{Arc, Mutex};
+
+use serde::Serialize;
+use steadfast_core::command::Ingress;
+use steadfast_core::workflow::Call;
+use steadfast_core::{Cx, Error, Result};
+
+use crate::client::Client;
+
+/// Where proposals go, while the fabric runs.
+#[derive(Clone, Default)]
+pub(crate) struct Desk(Arc<Mutex<Option<Client>>>);
+
+impl Desk {
+    /// Opens it, or closes it: a fabric that is shut down must not keep itself alive.
+    pub(crate) fn set(&self, client: Option<Client>) {
+        *self.0.lock().expect("invariant: not poisoned") = client;
+    }
+
+    fn client(&self) -> Result<Client> {
+        let client = self.0.lock().expect("invariant: not poisoned").clone();
+        client.ok_or_else(|| Error::app("the fabric is not up"))
+    }
+}
+
+/// Proposes a command from within a workflow, once, on behalf of who asked for the workflow. It is
+/// judged as any other; its id is given back.
+pub fn propose<P: Serialize + ?Sized>(cx: &Cx, command_type: &str, payload: &P) -> Call<String> {
+    let made = serde_json::to_value(payload)
+        .map_err(|e| Error::invalid("SF-0101", format!("the payload cannot be written: {e}")));
+    // Without a key of its own, the same proposal must still be the same command.
+    let (cx, name, key) = (cx.clone(), command_type.to_owned(), cx.uuid());
+    let body = {
+        let cx = cx.clone();
+        move || submit(cx.clone(), name.clone(), made.clone(), key.clone())
+    };
+    cx.step("propose", body)
+}
+
+async fn submit(
+    cx: Cx,
+    command_type: String,
+    made: Result<serde_json::Value>,
+    key: String,
+) -> Result<String> {
+    let client = cx.state::<Desk>()?.client()?;
+    let payload = made?;
+    let mut call = client
+        .submit_named::<serde_json::Value>(&command_type, &payload)
+        .requested_by(cx.context().requested_by.clone())
+        .ingress(Ingress::AgentAction)
+        .correlation_id(cx.context().correlation_id.clone());
+    if client.contract(&command_type)?.key_template.is_none() {
+        call = call.key(format!("propose:{}:{key}", cx.run_id()));
+    }
+    Ok(call.await?.id().to_owned())
+}

@@ -1,0 +1,277 @@
+//! The gate: policy decides again before every effect and every call of a connector.
+//!
+//! Invariants: what a contract does not declare is refused; a connector's scope and limits hold
+//! whether or not a chain names them; a write goes by an effect; counters are taken only when every
+//! other stage has let it pass, and then all of them at once.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+use steadfast_core::command::{Book, CommandType, Context};
+use steadfast_core::connector::Limits;
+use steadfast_core::gate::{Gate, Leaving, Passage, Verdict};
+use steadfast_core::policy::{Act, Decision, Doing, Finding, Judgement, Ruling, Stage};
+use steadfast_core::{Error, ErrorClass, Result, Timestamp};
+use steadfast_store::op::{Spend, Spent, Take};
+use steadfast_store::{OpenStore, StoreExt};
+
+use crate::governance::{Governance, Per};
+
+/// Decides on what leaves.
+pub(crate) struct Gatekeeper {
+    pub(crate) governance: Arc<Governance>,
+    pub(crate) book: Arc<Book>,
+    pub(crate) store: OpenStore,
+    pub(crate) workspace: String,
+}
+
+impl Gate for Gatekeeper {
+    fn judge<'a>(&'a self, leaving: Leaving<'a>) -> BoxFuture<'a, Result<Verdict>> {
+        Box::pin(self.decide(leaving))
+    }
+
+    fn drift(&self, context: &Context, compensation: &str, effect_type: &str) -> bool {
+        let contract = self.book.0.get(&context.command_type);
+        let declared = contract.and_then(|contract| contract.compensations.get(compensation));
+        declared.is_none_or(|c| !c.produces.iter().any(|made| made == effect_type))
+    }
+}
+
+impl Gatekeeper {
+    async fn decide(&self, leaving: Leaving<'_>) -> Result<Verdict> {
+        if leaving.context.command_id.is_empty() {
+            return self.plain(&leaving).await;
+        }
+        let Some(contract) = self.book.0.get(&leaving.context.command_type) else {
+            let text = format!(
+                "command type \"{}\" is not registered here, so nothing of it may leave",
+                leaving.context.command_type
+            );
+            return Ok(refused(Error::new(ErrorClass::PolicyDenied, "SF-0809", text)));
+        };
+        let act = self.act(contract, &leaving)?;
+        let mut judgement = match forbidden(contract, &leaving, &act) {
+            Some(decision) => Judgement { decisions: vec![decision] },
+            None => {
+                let chain = self.chain(contract, &leaving);
+                self.governance.policies.judge(&chain, &act)
+            }
+        };
+        let passage = self.passage(contract, &leaving, &act, &mut judgement).await?;
+        Ok(Verdict { judgement, passage })
+    }
+
+    /// A run without a command: no contract, so no effects in the ledger; connectors keep their
+    /// scope and limits.
+    async fn plain(&self, leaving: &Leaving<'_>) -> Result<Verdict> {
+        if self.book.0.contains_key(leaving.workflow) {
+            let text = format!(
+                "\"{}\" carries out commands: started without one, it has no effects",
+                leaving.workflow
+            );
+            return Ok(refused(Error::new(ErrorClass::PolicyDenied, "SF-0809", text)));
+        }
+        let Some(calling) = leaving.call else {
+            return Ok(Verdict { judgement: Judgement::default(), passage: Passage::Open });
+        };
+        let known = self.governance.connectors.operation(&calling.connector, &calling.operation);
+        if known.is_none() {
+            let error =
+                steadfast_core::connector::out_of_scope(&calling.connector, &calling.operation);
+            return Ok(refused(error));
+        }
+        let takes = self.takes(leaving, &[]);
+        let mut judgement = Judgement::default();
+        let passage = match self.spend(takes, leaving.now, &mut judgement).await? {
+            Some(refusal) => refusal,
+            None => Passage::Go { compensation: None },
+        };
+        Ok(Verdict { judgement, passage })
+    }
+
+    /// The contract's chain; a connector's scope is asked in any case.
+    fn chain(&self, contract: &CommandType, leaving: &Leaving<'_>) -> Vec<Stage> {
+        let mut chain = contract.chain();
+        if leaving.call.is_some() && !chain.contains(&Stage::ConnectorScope) {
+            chain.push(Stage::ConnectorScope);
+        }
+        chain
+    }
+
+    fn act(&self, contract: &CommandType, leaving: &Leaving<'_>) -> Result<Act> {
+        let connectors = &self.governance.connectors;
+        let operation = leaving.call.map(|c| (c, connectors.operation(&c.connector, &c.operation)));
+        let text = match (leaving.effect, leaving.call) {
+            (Some(spec), _) => &spec.payload,
+            (None, Some(calling)) => &calling.input,
+            (None, None) => "null",
+        };
+        let payload: Value = serde_json::from_str(text).unwrap_or_default();
+        let mut act = Act::admit(&leaving.context.requested_by, &contract.name, payload);
+        act.agent = contract.agent;
+        if let Some((calling, found)) = &operation {
+            act.classes = found.and_then(|operation| operation.classes);
+            act.doing = Doing::Call {
+                connector: calling.connector.clone(),
+                operation: calling.operation.clone(),
+                in_scope: found.is_some(),
+                mutates: found.is_some_and(|operation| operation.mutates),
+            };
+        }
+        if let Some(spec) = leaving.effect {
+            let declared = contract.effects.get(&spec.effect_type);
+            act.classes = declared.and_then(|effect| effect.classes).or(act.classes);
+            if let Some((calling, None)) = &operation {
+                let out = format!("{} {}", calling.connector, calling.operation);
+                act.out_of_scope.push(out);
+            }
+            act.doing = Doing::Effect {
+                effect_type: spec.effect_type.clone(),
+                key: spec.key.clone(),
+                declared: declared.is_some(),
+            };
+        }
+        Ok(act.with_grants(&self.governance.grants))
+    }
+
+    /// What follows from a judgement, with the counters taken.
+    async fn passage(
+        &self,
+        contract: &CommandType,
+        leaving: &Leaving<'_>,
+        act: &Act,
+        judgement: &mut Judgement,
+    ) -> Result<Passage> {
+        if let Some(denial) = judgement.denial() {
+            return Ok(Passage::Refused(denial));
+        }
+        let ruling = judgement.ruling();
+        if matches!(ruling, Ruling::RequireMoreInput | Ruling::Redact) {
+            let text = "a stage wants it changed, which cannot be at this point";
+            return Ok(Passage::Refused(Error::new(ErrorClass::PolicyDenied, "SF-0801", text)));
+        }
+        if leaving.context.dry_run && matches!(act.doing, Doing::Effect { .. }) {
+            return Ok(Passage::Plan);
+        }
+        if ruling.needs_approval() && !leaving.approved {
+            return Ok(ask(judgement));
+        }
+        let takes = self.takes(leaving, &contract.chain());
+        if let Some(passage) = self.spend(takes, leaving.now, judgement).await? {
+            return Ok(passage);
+        }
+        let compensation = leaving.effect.filter(|spec| spec.undoes.is_none());
+        let declared = compensation.and_then(|spec| contract.effects.get(&spec.effect_type));
+        Ok(Passage::Go { compensation: declared.and_then(|effect| effect.compensation.clone()) })
+    }
+
+    /// What it takes from what all workers share, each with the stage that speaks for it.
+    fn takes(&self, leaving: &Leaving<'_>, chain: &[Stage]) -> Vec<(Stage, Take, bool)> {
+        let Some(calling) = leaving.call else {
+            return Vec::new();
+        };
+        let connector = calling.connector.as_str();
+        let limits = self.governance.connectors.get(connector).map(|c| c.limits());
+        let Limits { rate, breaker } = limits.unwrap_or_default();
+        let mut takes = Vec::new();
+        if let Some(rate) = rate {
+            let meter = format!("rate:{connector}");
+            let take = Take::Rate { meter, calls: rate.calls, per: rate.per };
+            takes.push((Stage::RateLimit, take, true));
+        }
+        if let Some(breaker) = breaker {
+            let meter = format!("breaker:{connector}");
+            let (failures, cool_down) = (breaker.failures, breaker.cool_down);
+            takes.push((Stage::RateLimit, Take::Breaker { meter, failures, cool_down }, true));
+        }
+        // People who have said yes have said yes to what it costs.
+        if chain.contains(&Stage::Cost) && !leaving.approved {
+            for budget in &self.governance.budgets {
+                let meter = match &budget.per {
+                    Per::Command => format!("cost:{}", leaving.context.command_id),
+                    Per::ConnectorDay(name) if name == connector => {
+                        format!("cost:{connector}:{}", leaving.now.utc_date(0))
+                    }
+                    Per::ConnectorDay(_) => continue,
+                };
+                let take = Take::Budget { meter, amount: 1, cap: i64::from(budget.cap) };
+                takes.push((Stage::Cost, take, budget.hard));
+            }
+        }
+        takes
+    }
+
+    /// Takes all of it, or says what follows.
+    async fn spend(
+        &self,
+        takes: Vec<(Stage, Take, bool)>,
+        now: Timestamp,
+        judgement: &mut Judgement,
+    ) -> Result<Option<Passage>> {
+        if takes.is_empty() {
+            return Ok(None);
+        }
+        let workspace = self.workspace.clone();
+        let all = takes.iter().map(|(_, take, _)| take.clone()).collect();
+        let spent = self.store.ask(Spend { workspace, takes: all, now }).await?;
+        let Spent::Short(meter, until) = spent else {
+            return Ok(None);
+        };
+        let short = takes.iter().find(|(_, take, _)| take.meter() == meter);
+        let (stage, hard) = short.map_or((Stage::RateLimit, true), |(s, _, hard)| (*s, *hard));
+        let finding = match stage {
+            Stage::Cost if hard => Finding::deny("cost_cap", format!("\"{meter}\" is spent")),
+            Stage::Cost => Finding::approval("cost_cap", 2, format!("\"{meter}\" is spent")),
+            _ => Finding::deny("used_up", format!("\"{meter}\" lets no more through for now")),
+        };
+        set(judgement, stage, finding);
+        if stage == Stage::RateLimit {
+            let wait = until.map_or_else(Default::default, |at| now.until(at));
+            let text = format!("\"{meter}\" lets no more through; nothing was sent");
+            let error = Error::new(ErrorClass::RateLimited, "SF-0810", text).retry_after(wait);
+            return Ok(Some(Passage::Refused(error)));
+        }
+        Ok(Some(match judgement.denial() {
+            Some(denial) => Passage::Refused(denial),
+            None => ask(judgement),
+        }))
+    }
+}
+
+/// What no policy can allow: an effect nobody declared, a write that is no effect.
+fn forbidden(contract: &CommandType, leaving: &Leaving<'_>, act: &Act) -> Option<Decision> {
+    let (stage, finding) = match &act.doing {
+        Doing::Effect { effect_type, declared: false, .. } => {
+            let text = format!(
+                "the contract of \"{}\" does not declare effect \"{effect_type}\"",
+                contract.name
+            );
+            (Stage::Permission, Finding::deny("undeclared_effect", text))
+        }
+        Doing::Call { connector, operation, mutates: true, .. } if leaving.effect.is_none() => {
+            let text = format!("\"{operation}\" of \"{connector}\" writes: it needs an effect");
+            (Stage::ConnectorScope, Finding::deny("write_without_effect", text))
+        }
+        _ => return None,
+    };
+    Some(Decision { stage, finding, inputs: act.digest() })
+}
+
+/// Puts a finding in the place of its stage, or at the end.
+fn set(judgement: &mut Judgement, stage: Stage, finding: Finding) {
+    let inputs = judgement.decisions.first().map(|d| d.inputs.clone()).unwrap_or_default();
+    match judgement.decisions.iter_mut().find(|d| d.stage == stage) {
+        Some(decision) => decision.finding = finding,
+        None => judgement.decisions.push(Decision { stage, finding, inputs }),
+    }
+}
+
+fn ask(judgement: &Judgement) -> Passage {
+    let reason = judgement.decisive().map(|d| d.finding.reason.clone()).unwrap_or_default();
+    Passage::Ask { approvers: judgement.approvers().max(1), reason }
+}
+
+fn refused(error: Error) -> Verdict {
+    Verdict { judgement: Judgement::default(), passage: Passage::Refused(error) }
+}

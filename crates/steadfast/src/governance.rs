@@ -1,0 +1,93 @@
+//! What governs a process: who may do what, by which ways out, within which budgets.
+
+use std::sync::Arc;
+
+use steadfast_core::connector::{Connector, Connectors};
+use steadfast_core::policy::{Grants, Policies, Policy};
+use steadfast_core::{Error, ErrorClass, Result};
+
+/// How much a command or a connector may cost before people are asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budget {
+    pub(crate) per: Per,
+    pub(crate) cap: u32,
+    pub(crate) hard: bool,
+}
+
+/// What a budget is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Per {
+    /// One command.
+    Command,
+    /// One connector and day.
+    ConnectorDay(String),
+}
+
+impl Budget {
+    /// So many calls of connectors for one command; then people are asked.
+    pub fn per_command(calls: u32) -> Self {
+        Self { per: Per::Command, cap: calls, hard: false }
+    }
+
+    /// So many calls of one connector in a day (UTC); then people are asked.
+    pub fn per_day(connector: impl Into<String>, calls: u32) -> Self {
+        Self { per: Per::ConnectorDay(connector.into()), cap: calls, hard: false }
+    }
+
+    /// Beyond it nobody is asked: the call is denied.
+    pub fn hard(mut self) -> Self {
+        self.hard = true;
+        self
+    }
+}
+
+/// Policies, grants, connectors and budgets of a process.
+#[derive(Clone, Default)]
+pub struct Governance {
+    pub(crate) policies: Policies,
+    pub(crate) grants: Grants,
+    pub(crate) connectors: Connectors,
+    pub(crate) budgets: Vec<Budget>,
+}
+
+impl Governance {
+    /// Nothing is allowed that needs a grant, and there is no way out.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Rules for a stage, instead of its standard ones.
+    pub fn policy(mut self, policy: impl Policy) -> Self {
+        self.policies.set(Arc::new(policy));
+        self
+    }
+
+    /// Lets a principal do these things. A `*` at the end of either stands for whatever follows.
+    pub fn grant<S: Into<String>>(
+        mut self,
+        principal: impl Into<String>,
+        capabilities: impl IntoIterator<Item = S>,
+    ) -> Self {
+        self.grants.allow(principal, capabilities);
+        self
+    }
+
+    /// A budget.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budgets.push(budget);
+        self
+    }
+
+    pub(crate) fn connector(&mut self, connector: Arc<dyn Connector>) -> Result<()> {
+        self.connectors.add(connector)
+    }
+}
+
+/// A process without policies does not decide on what has some.
+pub(crate) fn undecided(command_type: &str) -> Error {
+    let text = format!(
+        "command type \"{command_type}\" is governed by policies, which this process does not \
+         have; submit it through one that does"
+    );
+    Error::new(ErrorClass::PolicyDenied, "SF-0808", text)
+}

@@ -1,0 +1,73 @@
+//! The ledger: effects and calls as they are kept, and what a person says of an effect that nobody
+//! knows about.
+
+use steadfast_core::policy::Judgement;
+use steadfast_core::{EffectStatus, Error, ErrorClass, Result, key};
+use steadfast_store::op::{
+    EffectRow, InvocationRow, ListEffects, ListInvocations, Resolve, ResolvedEffect, Truth,
+};
+
+use crate::client::Client;
+use crate::flow::admit;
+use crate::governance::undecided;
+
+impl Client {
+    /// Effects, in the order of their commands.
+    pub async fn effects(&self, mut which: ListEffects) -> Result<Vec<EffectRow>> {
+        self.inner.workspace().clone_into(&mut which.workspace);
+        Ok(self.inner.ask(which).await?.0)
+    }
+
+    /// Calls of connectors, oldest first.
+    pub async fn invocations(&self, mut which: ListInvocations) -> Result<Vec<InvocationRow>> {
+        self.inner.workspace().clone_into(&mut which.workspace);
+        Ok(self.inner.ask(which).await?.0)
+    }
+
+    /// Says what became of an effect whose outcome nobody knows: its run goes on from there.
+    pub async fn resolve_effect(
+        &self,
+        effect_id: &str,
+        truth: Truth,
+        actor: &str,
+        reason: &str,
+    ) -> Result<()> {
+        key::check("actor", actor)?;
+        let resolve = Resolve {
+            workspace: self.inner.workspace().to_owned(),
+            effect_id: effect_id.to_owned(),
+            truth,
+            actor: actor.to_owned(),
+            reason: reason.to_owned(),
+            now: self.inner.now(),
+        };
+        match self.inner.ask(resolve).await? {
+            ResolvedEffect::Done => {
+                self.inner.ring();
+                Ok(())
+            }
+            ResolvedEffect::Known(status) => Err(known(effect_id, status)),
+            ResolvedEffect::NotFound => {
+                let text = format!("there is no effect \"{effect_id}\"");
+                Err(Error::new(ErrorClass::NotFound, "SF-0834", text))
+            }
+        }
+    }
+
+    /// What the policies of this process would decide of a command. Nothing is written.
+    pub fn try_policies(
+        &self,
+        command_type: &str,
+        payload: &serde_json::Value,
+        requested_by: &str,
+    ) -> Result<Judgement> {
+        let contract = &self.contracts.get(command_type)?.command;
+        let governance = self.governance.as_deref().ok_or_else(|| undecided(command_type))?;
+        admit::try_out(governance, contract, payload, requested_by)
+    }
+}
+
+fn known(effect_id: &str, status: EffectStatus) -> Error {
+    let text = format!("effect \"{effect_id}\" is {status}; there is nothing to resolve");
+    Error::new(ErrorClass::Conflict, "SF-0835", text)
+}

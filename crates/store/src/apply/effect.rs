@@ -1,0 +1,228 @@
+//! The ledger: effects and what became of them, and every call of a connector.
+//!
+//! Invariants: an effect is entered once and moves by its arrows; two effects of one command with
+//! the same key and different payloads are refused, because the receiver would take one for the
+//! other.
+
+use steadfast_core::{CommandEvent, EffectEvent, EffectStatus};
+
+use super::command::{self, Move};
+use super::{event, rows, signal, steer};
+use crate::error::Error;
+use crate::gate::{Tx, Value, first, params};
+use crate::op::{
+    EffectChange, EffectRow, Effects, Govern, InvocationRow, Invocations, ListEffects,
+    ListInvocations, NewEffect, Resolve, ResolvedEffect, Signal, Truth,
+};
+
+/// Enters or moves an effect. False when it was there already, or could not move; the reason if it
+/// cannot be.
+pub(super) async fn change(
+    tx: &mut impl Tx,
+    ws: &str,
+    run_id: &str,
+    what: &Govern,
+    change: &EffectChange,
+) -> Result<Result<bool, String>, Error> {
+    match change {
+        EffectChange::Plan(new) => enter(tx, ws, run_id, what, new, EffectStatus::Planned).await,
+        EffectChange::Begin(new) => match find(tx, ws, &new.effect_id).await? {
+            Some(known) => {
+                Ok(Ok(moves(tx, ws, &known, EffectEvent::Begin, (None, None), what).await?))
+            }
+            None => enter(tx, ws, run_id, what, new, EffectStatus::Executing).await,
+        },
+        EffectChange::Move { effect_id, event, result, error } => {
+            let Some(known) = find(tx, ws, effect_id).await? else {
+                return Ok(Ok(false));
+            };
+            let error = error.as_ref().map(rows::error_text);
+            Ok(Ok(moves(tx, ws, &known, *event, (result.as_deref(), error), what).await?))
+        }
+    }
+}
+
+async fn enter(
+    tx: &mut impl Tx,
+    ws: &str,
+    run_id: &str,
+    what: &Govern,
+    new: &NewEffect,
+    status: EffectStatus,
+) -> Result<Result<bool, String>, Error> {
+    let of = params! { workspace: ws, command_id: &what.command_id };
+    let mut ordinal = 1;
+    for row in tx.query("effect_of_command", of).await? {
+        let known = rows::effect(row)?;
+        ordinal = ordinal.max(known.ordinal + 1);
+        let same = known.effect_type == new.effect_type
+            && known.idempotency_key == new.idempotency_key
+            && known.compensates == new.compensates;
+        if same && known.payload != new.payload && known.effect_id != new.effect_id {
+            return Ok(Err(format!(
+                "effect \"{}\" of this command has the key \"{}\" already, with another payload",
+                new.effect_type, new.idempotency_key
+            )));
+        }
+    }
+    // An effect that is begun at once has been planned all the same.
+    let before = if status == EffectStatus::Planned { "" } else { EffectStatus::Planned.as_str() };
+    let row = params! {
+        workspace: ws, effect_id: &new.effect_id, command_id: &what.command_id, run_id: run_id,
+        ordinal: ordinal, effect_type: &new.effect_type, payload: &new.payload,
+        idempotency_key: &new.idempotency_key, status: status.as_str(), prev_status: before,
+        compensates: new.compensates.as_deref(), compensation: new.compensation.as_deref(),
+        now: what.now,
+    };
+    Ok(Ok(tx.execute("effect_insert", row).await? == 1))
+}
+
+/// Takes an arrow; no arrow, no move.
+async fn moves(
+    tx: &mut impl Tx,
+    ws: &str,
+    known: &EffectRow,
+    event: EffectEvent,
+    (result, error): (Option<&str>, Option<String>),
+    what: &Govern,
+) -> Result<bool, Error> {
+    let Ok(arrow) = known.status.on(event) else {
+        return Ok(false);
+    };
+    let set = params! {
+        workspace: ws, effect_id: &known.effect_id, from: arrow.from().as_str(),
+        to: arrow.to().as_str(), result: result, error: error, now: what.now,
+        completed_at: arrow.to().is_terminal().then_some(what.now),
+    };
+    Ok(tx.execute("effect_move", set).await? == 1)
+}
+
+async fn find(tx: &mut impl Tx, ws: &str, effect_id: &str) -> Result<Option<EffectRow>, Error> {
+    let at = params! { workspace: ws, effect_id: effect_id };
+    first(tx, "effect_get", at).await?.map(rows::effect).transpose()
+}
+
+/// A person says what became of an effect: its run goes on from there.
+pub(super) async fn resolve(tx: &mut impl Tx, op: &Resolve) -> Result<ResolvedEffect, Error> {
+    let ws = op.workspace.as_str();
+    let Some(seen) = find(tx, ws, &op.effect_id).await? else {
+        return Ok(ResolvedEffect::NotFound);
+    };
+    // The run first, as everybody does.
+    steer::lock(tx, ws, &seen.run_id).await?;
+    let held = command::lock(tx, ws, &seen.command_id).await?;
+    let known = find(tx, ws, &op.effect_id).await?.unwrap_or(seen);
+    if known.status != EffectStatus::Unknown {
+        return Ok(ResolvedEffect::Known(known.status));
+    }
+    let what = Govern { now: op.now, ..Govern::default() };
+    let (event, result) = match &op.truth {
+        Truth::Done(result) => (EffectEvent::Succeed, Some(result.as_str())),
+        Truth::NotDone => (EffectEvent::Fail, None),
+        Truth::Again => (EffectEvent::Begin, None),
+    };
+    moves(tx, ws, &known, event, (result, None), &what).await?;
+    if let Some(held) = held {
+        let moved = Move {
+            ws,
+            command_id: &known.command_id,
+            event: CommandEvent::Run,
+            result: None,
+            error: None,
+            actor: &op.actor,
+            until: None,
+            now: op.now,
+        };
+        moved.take(tx, &held).await?;
+        let told = event::Told {
+            ws,
+            command_id: &known.command_id,
+            context: &held.context,
+            event_id: format!("evt_{}_e{}r", known.command_id, known.effect_id),
+            event_type: "effect.resolved",
+            payload: serde_json::json!({
+                "effect_id": known.effect_id, "truth": op.truth.as_str(), "reason": op.reason,
+            }),
+            actor: &op.actor,
+            now: op.now,
+        };
+        event::audit(tx, told).await?;
+    }
+    let answer = serde_json::json!({ "truth": op.truth.as_str(), "result": result });
+    let told = Signal {
+        workspace: ws.to_owned(),
+        run_id: known.run_id,
+        name: format!("effect:{}", known.effect_id),
+        signal_id: format!("effect:{}:{}", known.effect_id, op.now.as_micros()),
+        payload: answer.to_string(),
+        now: op.now,
+    };
+    signal::signal(tx, &told).await?;
+    Ok(ResolvedEffect::Done)
+}
+
+pub(super) async fn list(tx: &mut impl Tx, op: &ListEffects) -> Result<Effects, Error> {
+    let mut texts = vec!["1 = 1"];
+    let mut given: Vec<(&'static str, Value<'_>)> = vec![
+        ("workspace", Value::from(&op.workspace)),
+        ("limit", Value::from(op.limit.clamp(1, steadfast_core::limits::PAGE_ROWS))),
+    ];
+    let wanted = [
+        ("command_id", "command_id = :command_id", op.command_id.as_deref()),
+        ("idempotency_key", "idempotency_key = :idempotency_key", op.key.as_deref()),
+        ("effect_id", "domain_effect_id = :effect_id", op.effect_id.as_deref()),
+        ("status", "status = :status", op.status.map(EffectStatus::as_str)),
+    ];
+    for (name, text, value) in wanted {
+        if let Some(value) = value {
+            texts.push(text);
+            given.push((name, Value::from(value)));
+        }
+    }
+    let statement = if op.last_first { "effect_list_last" } else { "effect_list" };
+    let rows = tx.query_where(statement, &texts.join(" AND "), &given).await?;
+    Ok(Effects(rows.into_iter().map(rows::effect).collect::<Result<_, _>>()?))
+}
+
+/// Enters a connector's call.
+pub(super) async fn called(tx: &mut impl Tx, ws: &str, call: &InvocationRow) -> Result<(), Error> {
+    let row = params! {
+        workspace: ws, invocation_id: &call.invocation_id, command_id: &call.command_id,
+        run_id: &call.run_id, connector: &call.connector, agent: &call.agent,
+        intended: &call.intended, actual: &call.actual, inputs: &call.inputs,
+        outputs: &call.outputs, side_effect: call.side_effect,
+        idempotency_key: &call.idempotency_key, verification: &call.verification,
+        error: call.error.as_ref().map(rows::error_text), latency_us: call.latency_us,
+        now: call.created_at,
+    };
+    tx.execute("invocation_insert", row).await?;
+    Ok(())
+}
+
+pub(super) async fn invocations(
+    tx: &mut impl Tx,
+    op: &ListInvocations,
+) -> Result<Invocations, Error> {
+    let mut texts = vec!["1 = 1"];
+    let mut given: Vec<(&'static str, Value<'_>)> = vec![
+        ("workspace", Value::from(&op.workspace)),
+        ("limit", Value::from(op.limit.clamp(1, steadfast_core::limits::PAGE_ROWS))),
+    ];
+    if let Some(id) = &op.command_id {
+        texts.push("command_id = :command_id");
+        given.push(("command_id", Value::from(id)));
+    }
+    if let Some(connector) = &op.connector {
+        texts.push("connector_name = :connector");
+        given.push(("connector", Value::from(connector)));
+    }
+    if let Some((at, id)) = &op.after {
+        texts.push(
+            "(created_at > :after_at OR (created_at = :after_at AND invocation_id > :after_id))",
+        );
+        given.push(("after_at", Value::from(*at)));
+        given.push(("after_id", Value::from(id)));
+    }
+    let rows = tx.query_where("invocation_list", &texts.join(" AND "), &given).await?;
+    Ok(Invocations(rows.into_iter().map(rows::invocation).collect::<Result<_, _>>()?))
+}

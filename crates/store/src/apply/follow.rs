@@ -1,0 +1,175 @@
+//! A command follows its run: claimed, ended, stopped.
+//!
+//! Invariants: the run is locked by who calls; the command moves in the same commit, and what waits
+//! for it is looked at when it is over.
+
+use steadfast_core::command::{Context, Undoing};
+use steadfast_core::{CommandEvent, CommandStatus, Error as Failure, RunEvent, Timestamp};
+
+use super::command::{Locked, Move, arrow, expiry, find, lock};
+use super::{approval, dependency, saga, steer};
+use crate::error::Error;
+use crate::gate::Tx;
+use crate::op::{CommandRef, RunRow, undo_run_id};
+
+/// A run was claimed: its command, if it waited for that, is running.
+pub(super) async fn claimed(
+    tx: &mut impl Tx,
+    ws: &str,
+    runs: &[RunRow],
+    worker: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    for run in runs {
+        let Some((id, held)) = of_run(tx, ws, &run.run_id, run.context.as_deref()).await? else {
+            continue;
+        };
+        if held.status == CommandStatus::Queued {
+            let moved = Move {
+                ws,
+                command_id: &id,
+                event: CommandEvent::Run,
+                result: None,
+                error: None,
+                actor: worker,
+                until: None,
+                now,
+            };
+            moved.take(tx, &held).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Those of some locked runs that may begin: the others' commands have expired, and are ended.
+pub(super) async fn unexpired(
+    tx: &mut impl Tx,
+    ws: &str,
+    runs: Vec<RunRow>,
+    now: Timestamp,
+) -> Result<Vec<RunRow>, Error> {
+    let mut kept = Vec::with_capacity(runs.len());
+    for run in runs {
+        let held = of_run(tx, ws, &run.run_id, run.context.as_deref()).await?;
+        let expired = held
+            .is_some_and(|(_, held)| held.status == CommandStatus::Queued && held.due_at <= now);
+        if expired {
+            steer::cancel_run(tx, ws, &run.run_id, &expiry(), "system:expiry", now).await?;
+        } else {
+            kept.push(run);
+        }
+    }
+    Ok(kept)
+}
+
+/// Whether the run's command has ended for good, so that the run cannot go on.
+pub(super) async fn is_final(tx: &mut impl Tx, ws: &str, run: &RunRow) -> Result<bool, Error> {
+    let held = of_run(tx, ws, &run.run_id, run.context.as_deref()).await?;
+    Ok(held.is_some_and(|(_, held)| held.status.on(CommandEvent::Queue).is_err()))
+}
+
+/// The command that a run carries out, locked; none for its children and for plain runs.
+async fn of_run(
+    tx: &mut impl Tx,
+    ws: &str,
+    run_id: &str,
+    context: Option<&str>,
+) -> Result<Option<(String, Locked)>, Error> {
+    let Some(text) = context else { return Ok(None) };
+    let context = Context::parse(text).map_err(|e| Error::Incompatible(e.to_string()))?;
+    if context.command_id.is_empty() {
+        return Ok(None);
+    }
+    let held = lock(tx, ws, &context.command_id).await?;
+    let carries = held.filter(|held| context.undo.is_none() && held.workflow_id == run_id);
+    Ok(carries.map(|held| (context.command_id, held)))
+}
+
+/// The command whose effects a run takes back, locked, and why; none for other runs.
+async fn undone_by(
+    tx: &mut impl Tx,
+    ws: &str,
+    run_id: &str,
+    context: Option<&str>,
+) -> Result<Option<(String, Locked, Undoing)>, Error> {
+    let Some(text) = context else { return Ok(None) };
+    let context = Context::parse(text).map_err(|e| Error::Incompatible(e.to_string()))?;
+    let Some(why) = context.undo else { return Ok(None) };
+    let held = lock(tx, ws, &context.command_id).await?;
+    let carries = held.filter(|held| undo_run_id(&held.workflow_id) == run_id);
+    Ok(carries.map(|held| (context.command_id, held, why)))
+}
+
+/// How a run ended, for its command.
+pub(super) struct End<'a> {
+    pub(super) ws: &'a str,
+    pub(super) run_id: &'a str,
+    pub(super) context: Option<&'a str>,
+    pub(super) event: RunEvent,
+    pub(super) result: Option<&'a str>,
+    pub(super) error: Option<&'a Failure>,
+    pub(super) actor: &'a str,
+    /// Whose worker is still at it: the end of its lease.
+    pub(super) lease_until: Option<Timestamp>,
+    pub(super) now: Timestamp,
+}
+
+/// A run ended or was stopped: so does its command, and what waits for it is looked at.
+pub(super) async fn ended(tx: &mut impl Tx, end: &End<'_>) -> Result<(), Error> {
+    let Some((id, held)) = of_run(tx, end.ws, end.run_id, end.context).await? else {
+        if let Some((id, held, why)) = undone_by(tx, end.ws, end.run_id, end.context).await? {
+            saga::ended(tx, end, &id, &held, why).await?;
+        }
+        return Ok(());
+    };
+    let event = match end.event {
+        RunEvent::Succeed => CommandEvent::Succeed,
+        RunEvent::Cancel if end.lease_until.is_some() => CommandEvent::Stop,
+        RunEvent::Cancel => return stopped(tx, end, &id, &held).await,
+        RunEvent::Resume => CommandEvent::Queue,
+        RunEvent::Fail | RunEvent::Exhaust | RunEvent::Claim => CommandEvent::Fail,
+    };
+    if !end.moves(&id, event).take(tx, &held).await? || !arrow(held.status, event)?.is_terminal() {
+        return Ok(());
+    }
+    if event == CommandEvent::Fail {
+        approval::cancel_all(tx, end.ws, &id, end.actor, end.now).await?;
+        if saga::begin(tx, end.ws, &id, Undoing::Failure, end.now).await? {
+            return Ok(());
+        }
+    }
+    dependency::release(tx, end.ws, &id, end.now).await
+}
+
+/// A run that nobody executes was stopped: its command is over, or takes back.
+async fn stopped(tx: &mut impl Tx, end: &End<'_>, id: &str, held: &Locked) -> Result<(), Error> {
+    approval::cancel_all(tx, end.ws, id, end.actor, end.now).await?;
+    let row = find(tx, end.ws, &CommandRef::Id(id.to_owned())).await?;
+    if row.as_ref().is_some_and(saga::takes_back)
+        && end.moves(id, CommandEvent::Stop).take(tx, held).await?
+    {
+        if saga::begin(tx, end.ws, id, Undoing::Cancel, end.now).await? {
+            return Ok(());
+        }
+        let Some(held) = lock(tx, end.ws, id).await? else { return Ok(()) };
+        end.moves(id, CommandEvent::Cancel).take(tx, &held).await?;
+    } else if !end.moves(id, CommandEvent::Cancel).take(tx, held).await? {
+        return Ok(());
+    }
+    dependency::release(tx, end.ws, id, end.now).await
+}
+
+impl End<'_> {
+    fn moves<'a>(&'a self, command_id: &'a str, event: CommandEvent) -> Move<'a> {
+        Move {
+            ws: self.ws,
+            command_id,
+            event,
+            result: self.result,
+            error: self.error,
+            actor: self.actor,
+            until: self.lease_until,
+            now: self.now,
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Meters: rates, budgets and breakers that all workers share.
+//!
+//! Invariants: everything a request takes is taken, or nothing is; meters are locked in the order
+//! of their names, so that nobody waits in a circle.
+
+use std::time::Duration;
+
+use steadfast_core::Timestamp;
+
+use crate::error::Error;
+use crate::gate::{Tx, first, params};
+use crate::op::{Health, Spend, Spent, Take};
+
+/// What a meter holds: an amount, and a moment. A rate keeps the moment at which its bucket is full
+/// again, a breaker its failures and the moment until which it is open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Meter {
+    amount: i64,
+    at: i64,
+}
+
+pub(super) async fn spend(tx: &mut impl Tx, op: &Spend) -> Result<Spent, Error> {
+    let ws = op.workspace.as_str();
+    let mut takes: Vec<&Take> = op.takes.iter().collect();
+    takes.sort_by(|a, b| a.meter().cmp(b.meter()));
+    let mut after = Vec::new();
+    for take in &takes {
+        let meter = lock(tx, ws, take.meter()).await?;
+        match taken(take, meter, op.now) {
+            Ok(meter) => after.push((take.meter(), meter)),
+            Err(until) => return Ok(Spent::Short(take.meter().to_owned(), until)),
+        }
+    }
+    for (name, meter) in after {
+        put(tx, ws, name, meter).await?;
+    }
+    Ok(Spent::Done)
+}
+
+/// The meter after a take, or until when there is not enough.
+fn taken(take: &Take, meter: Meter, now: Timestamp) -> Result<Meter, Option<Timestamp>> {
+    let now = now.as_micros();
+    match take {
+        Take::Rate { calls, per, .. } => {
+            let per = micros(*per);
+            let each = (per / i64::from((*calls).max(1))).max(1);
+            let full = meter.at.max(now).saturating_add(each);
+            let wait = full - now - per;
+            if wait > 0 {
+                return Err(Some(Timestamp::from_micros(now + wait)));
+            }
+            Ok(Meter { at: full, ..meter })
+        }
+        Take::Budget { amount, cap, .. } => {
+            let spent = meter.amount.saturating_add(*amount);
+            if spent > *cap { Err(None) } else { Ok(Meter { amount: spent, ..meter }) }
+        }
+        Take::Breaker { failures, cool_down, .. } => {
+            if meter.at > now {
+                return Err(Some(Timestamp::from_micros(meter.at)));
+            }
+            if meter.amount < i64::from(*failures) {
+                return Ok(meter);
+            }
+            // One is let through to try; the others wait for what it finds.
+            Ok(Meter { at: now.saturating_add(micros(*cool_down)), ..meter })
+        }
+    }
+}
+
+/// A connector's call ended.
+pub(super) async fn report(
+    tx: &mut impl Tx,
+    ws: &str,
+    health: &Health,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let before = lock(tx, ws, &health.meter).await?;
+    let after = reported(health, before, now);
+    if after != before {
+        put(tx, ws, &health.meter, after).await?;
+    }
+    Ok(())
+}
+
+fn reported(health: &Health, meter: Meter, now: Timestamp) -> Meter {
+    if health.ok {
+        return Meter::default();
+    }
+    let amount = meter.amount.saturating_add(1);
+    let opens = amount >= i64::from(health.failures);
+    let until = now.as_micros().saturating_add(micros(health.cool_down));
+    Meter { amount, at: if opens { until } else { meter.at } }
+}
+
+async fn lock(tx: &mut impl Tx, ws: &str, name: &str) -> Result<Meter, Error> {
+    let at = params! { workspace: ws, meter: name };
+    if let Some(mut row) = first(tx, "meter_lock", at).await? {
+        return Ok(Meter { amount: row.int()?, at: row.int()? });
+    }
+    // There before it is locked: otherwise two would both find nothing, and both take.
+    tx.execute("meter_insert", at).await?;
+    match first(tx, "meter_lock", at).await? {
+        Some(mut row) => Ok(Meter { amount: row.int()?, at: row.int()? }),
+        None => Ok(Meter::default()),
+    }
+}
+
+async fn put(tx: &mut impl Tx, ws: &str, name: &str, meter: Meter) -> Result<(), Error> {
+    let set = params! { workspace: ws, meter: name, amount: meter.amount, at: meter.at };
+    tx.execute("meter_update", set).await?;
+    Ok(())
+}
+
+fn micros(d: Duration) -> i64 {
+    steadfast_core::time::micros(d)
+}

@@ -1,0 +1,484 @@
+//! Governance: the ledger of effects and calls, approvals, and what all workers together may spend.
+
+use std::time::Duration;
+
+use steadfast_core::approval::Vote;
+use steadfast_core::{ApprovalStatus, CommandStatus, EffectEvent, EffectStatus, Error, Timestamp};
+
+/// What is written together with a governed record.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Govern {
+    /// The command; empty for a plain run.
+    pub command_id: String,
+    /// Who acts.
+    pub actor: String,
+    /// The trace.
+    pub trace_id: String,
+    /// What happened.
+    pub events: Vec<NewEvent>,
+    /// What became of an effect.
+    pub effect: Option<EffectChange>,
+    /// A connector's call, for the ledger.
+    pub invocation: Option<Box<InvocationRow>>,
+    /// People are asked.
+    pub approval: Option<Box<NewApproval>>,
+    /// The answer of this number is taken.
+    pub consume: Option<i64>,
+    /// How a connector's call went, for its breaker.
+    pub health: Option<Health>,
+    /// An effect that was taken back.
+    pub undone: Option<String>,
+    /// The command cannot go on until somebody says what became of the effect, if it moved.
+    pub blocks: bool,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// An event about to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewEvent {
+    /// Its id: the same one is written once.
+    pub event_id: String,
+    /// `event`, `audit` or `agent_step`.
+    pub purpose: &'static str,
+    /// What happened.
+    pub event_type: String,
+    /// More about it, as JSON.
+    pub payload: String,
+}
+
+/// What becomes of an effect.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EffectChange {
+    /// It is decided on, not begun.
+    Plan(Box<NewEffect>),
+    /// It is about to be performed; entered first, if it is not there.
+    Begin(Box<NewEffect>),
+    /// It came to this.
+    Move {
+        /// Which.
+        effect_id: String,
+        /// What happened to it.
+        event: EffectEvent,
+        /// Its result as JSON.
+        result: Option<String>,
+        /// Why it failed.
+        error: Option<Error>,
+    },
+}
+
+/// An effect about to be entered in the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewEffect {
+    /// Its id.
+    pub effect_id: String,
+    /// Its type.
+    pub effect_type: String,
+    /// What it is done with, as JSON.
+    pub payload: String,
+    /// The key by which its receiver knows it.
+    pub idempotency_key: String,
+    /// What undoes it.
+    pub compensation: Option<String>,
+    /// The effect that it undoes.
+    pub compensates: Option<String>,
+}
+
+/// An effect, as the ledger has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EffectRow {
+    /// Its id.
+    pub effect_id: String,
+    /// The command.
+    pub command_id: String,
+    /// The run that performs it.
+    pub run_id: String,
+    /// Its place among the command's effects, from 1.
+    pub ordinal: i64,
+    /// Its type.
+    pub effect_type: String,
+    /// What it is done with, as JSON.
+    pub payload: String,
+    /// The key by which its receiver knows it.
+    pub idempotency_key: String,
+    /// Where it stands.
+    pub status: EffectStatus,
+    /// Its result as JSON.
+    pub result: Option<String>,
+    /// Why it failed.
+    pub error: Option<Error>,
+    /// The effect that it undoes.
+    pub compensates: Option<String>,
+    /// What undoes it.
+    pub compensation: Option<String>,
+    /// When it was undone.
+    pub compensated_at: Option<Timestamp>,
+    /// When it was entered.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// When it ended.
+    pub completed_at: Option<Timestamp>,
+}
+
+/// A connector's call, as the ledger has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InvocationRow {
+    /// Its id.
+    pub invocation_id: String,
+    /// The command; empty for none.
+    pub command_id: String,
+    /// The run.
+    pub run_id: String,
+    /// The connector.
+    pub connector: String,
+    /// Who it was called for.
+    pub agent: String,
+    /// What was asked.
+    pub intended: String,
+    /// What was really done; empty where nothing was.
+    pub actual: String,
+    /// A digest of what it was asked with.
+    pub inputs: String,
+    /// A line about the answer.
+    pub outputs: String,
+    /// Whether it belonged to an effect.
+    pub side_effect: bool,
+    /// The key it was sent with.
+    pub idempotency_key: String,
+    /// `verified`, `contradicted`, `failed` or `blocked`.
+    pub verification: String,
+    /// Why it failed.
+    pub error: Option<Error>,
+    /// How long it took, in microseconds.
+    pub latency_us: i64,
+    /// When it ended.
+    pub created_at: Timestamp,
+}
+
+/// Which effects.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ListEffects {
+    /// The workspace.
+    pub workspace: String,
+    /// Only of this command, in their order.
+    pub command_id: Option<String>,
+    /// Only of this key.
+    pub key: Option<String>,
+    /// Only this one.
+    pub effect_id: Option<String>,
+    /// Only in this status.
+    pub status: Option<EffectStatus>,
+    /// The last first.
+    pub last_first: bool,
+    /// Most rows.
+    pub limit: usize,
+}
+
+/// Effects, by command and place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Effects(pub Vec<EffectRow>);
+
+/// Which calls.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ListInvocations {
+    /// The workspace.
+    pub workspace: String,
+    /// Only of this command.
+    pub command_id: Option<String>,
+    /// Only of this connector.
+    pub connector: Option<String>,
+    /// Where the last page ended: time and id.
+    pub after: Option<(Timestamp, String)>,
+    /// Most rows.
+    pub limit: usize,
+}
+
+/// Calls, oldest first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Invocations(pub Vec<InvocationRow>);
+
+/// What a person says of an effect whose outcome nobody knows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resolve {
+    /// The workspace.
+    pub workspace: String,
+    /// Which.
+    pub effect_id: String,
+    /// What is true of it.
+    pub truth: Truth,
+    /// Who says so.
+    pub actor: String,
+    /// Why.
+    pub reason: String,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What is true of an effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Truth {
+    /// It was done, with this result as JSON.
+    Done(String),
+    /// It was not done, and is not to be.
+    NotDone,
+    /// It was not done, and is to be done now.
+    Again,
+}
+
+impl Truth {
+    /// The one spelling.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Done(_) => "done",
+            Self::NotDone => "not_done",
+            Self::Again => "again",
+        }
+    }
+}
+
+/// What became of that.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ResolvedEffect {
+    /// Its run goes on.
+    Done,
+    /// Its outcome is known: this.
+    Known(EffectStatus),
+    /// There is none.
+    NotFound,
+}
+
+/// A question to people, about to be asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewApproval {
+    /// Its id.
+    pub approval_id: String,
+    /// What kind of question it is.
+    pub approval_type: String,
+    /// What will be done.
+    pub action: String,
+    /// Why people are asked.
+    pub reason: String,
+    /// What it will be done with, as JSON.
+    pub payload: String,
+    /// What a yes is bound to.
+    pub digest: String,
+    /// Who asked for the command: may not approve it.
+    pub requested_by: String,
+    /// How many different people have to say yes.
+    pub approvers: i64,
+    /// Who may; anybody if there are none.
+    pub among: Vec<String>,
+    /// When it is too late.
+    pub expires_at: Timestamp,
+    /// When more people are told.
+    pub escalate_at: Option<Timestamp>,
+}
+
+/// A question to people, as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApprovalRow {
+    /// The question.
+    pub asked: NewApproval,
+    /// The command; empty for a plain run.
+    pub command_id: String,
+    /// The run that waits; empty where the command as a whole does.
+    pub run_id: String,
+    /// Where it stands.
+    pub status: ApprovalStatus,
+    /// When it was asked.
+    pub created_at: Timestamp,
+    /// When it was settled.
+    pub decided_at: Option<Timestamp>,
+    /// What was said, oldest first.
+    pub votes: Vec<VoteRow>,
+}
+
+/// What somebody said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VoteRow {
+    /// Who.
+    pub approver: String,
+    /// What.
+    pub vote: Vote,
+    /// Why.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Somebody answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decide {
+    /// The workspace.
+    pub workspace: String,
+    /// Which question.
+    pub approval_id: String,
+    /// Who.
+    pub approver: String,
+    /// What.
+    pub vote: Vote,
+    /// Why.
+    pub reason: String,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What became of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decided {
+    /// It counts; so many more have to say yes.
+    Counted(i64),
+    /// It settled the question.
+    Settled(ApprovalStatus),
+    /// They had said the same before; nothing changed.
+    Again(ApprovalStatus),
+    /// It is settled already, or too late; nothing changed.
+    Late(ApprovalStatus),
+    /// Nobody approves what they asked for themselves.
+    Own,
+    /// They are not among those who may.
+    NotAsked,
+    /// There is none.
+    NotFound,
+}
+
+/// Which questions.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ListApprovals {
+    /// The workspace.
+    pub workspace: String,
+    /// Only this one.
+    pub approval_id: Option<String>,
+    /// Only of this command.
+    pub command_id: Option<String>,
+    /// Only in this status.
+    pub status: Option<ApprovalStatus>,
+    /// Most rows.
+    pub limit: usize,
+}
+
+/// Questions, by id.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Approvals(pub Vec<ApprovalRow>);
+
+/// Ends questions whose time is up, and tells more people of those that wait long.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SettleApprovals {
+    /// The workspace.
+    pub workspace: String,
+    /// Most questions.
+    pub limit: usize,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// The questions that were settled or passed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettledApprovals(pub Vec<String>);
+
+/// Why a new command does not begin.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Hold {
+    /// It may not.
+    Denied(Error),
+    /// People have to say yes first.
+    Approval(Box<NewApproval>),
+    /// Something is missing from its payload.
+    Input(String),
+}
+
+impl Hold {
+    /// Where it leaves the command.
+    pub fn status(&self) -> CommandStatus {
+        match self {
+            Self::Denied(_) => CommandStatus::Failed,
+            Self::Approval(_) => CommandStatus::WaitingForApproval,
+            Self::Input(_) => CommandStatus::WaitingForInput,
+        }
+    }
+}
+
+/// Takes from what all workers share; all of it or nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spend {
+    /// The workspace.
+    pub workspace: String,
+    /// What to take, in order.
+    pub takes: Vec<Take>,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// One thing to take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Take {
+    /// A call of a bucket that fills again.
+    Rate {
+        /// The bucket.
+        meter: String,
+        /// How many calls.
+        calls: u32,
+        /// In how long.
+        per: Duration,
+    },
+    /// Some of a budget.
+    Budget {
+        /// The budget.
+        meter: String,
+        /// How much.
+        amount: i64,
+        /// How much there is.
+        cap: i64,
+    },
+    /// Nothing, but only while a breaker lets calls through.
+    Breaker {
+        /// The breaker.
+        meter: String,
+        /// Failures in a row after which it opens.
+        failures: u32,
+        /// For how long.
+        cool_down: Duration,
+    },
+}
+
+impl Take {
+    /// What it takes from.
+    pub fn meter(&self) -> &str {
+        match self {
+            Self::Rate { meter, .. } | Self::Budget { meter, .. } | Self::Breaker { meter, .. } => {
+                meter
+            }
+        }
+    }
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Spent {
+    /// All was taken.
+    Done,
+    /// Nothing was: this one has not enough, until then if it is known.
+    Short(String, Option<Timestamp>),
+}
+
+/// How a connector's call went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// The breaker.
+    pub meter: String,
+    /// Whether the other side answered.
+    pub ok: bool,
+    /// Failures in a row after which it opens.
+    pub failures: u32,
+    /// For how long.
+    pub cool_down: Duration,
+}
+
+/// The workflow that takes back what a command has done.
+pub const COMPENSATE: &str = "steadfast.compensate";
+
+/// The run that takes back what another has done.
+pub fn undo_run_id(workflow_id: &str) -> String {
+    format!("undo_{}", steadfast_core::json::fingerprint(workflow_id))
+}

@@ -1,0 +1,110 @@
+-- The ledger of effects and calls, questions to people, and what all workers share.
+
+-- name: effect_insert
+INSERT INTO domain_effects (workspace, {{effect_columns}}, prev_status)
+VALUES (:workspace, :effect_id, :command_id, :run_id, :ordinal, :effect_type, :payload, :idempotency_key, :status,
+    NULL, NULL, :compensates, :compensation, NULL, :now, :now, NULL, :prev_status)
+{{or_keep:domain_effect_id}};
+
+-- name: effect_get
+SELECT {{effect_columns}} FROM domain_effects WHERE workspace = :workspace AND domain_effect_id = :effect_id;
+
+-- name: effect_of_command
+SELECT {{effect_columns}} FROM domain_effects WHERE workspace = :workspace AND command_id = :command_id
+ORDER BY ordinal, domain_effect_id;
+
+-- `prev_status = status` stands first because MySQL evaluates left to right.
+-- name: effect_move
+UPDATE domain_effects SET prev_status = status, status = :to, result = :result, error = :error, updated_at = :now,
+    completed_at = :completed_at
+WHERE workspace = :workspace AND domain_effect_id = :effect_id AND status = :from;
+
+-- name: effect_undone
+UPDATE domain_effects SET compensated_at = :now, updated_at = :now
+WHERE workspace = :workspace AND domain_effect_id = :effect_id AND compensated_at IS NULL;
+
+-- name: effect_to_undo
+SELECT domain_effect_id FROM domain_effects
+WHERE workspace = :workspace AND command_id = :command_id AND status = 'succeeded'
+    AND declared_compensation IS NOT NULL AND compensates_effect_id IS NULL AND compensated_at IS NULL
+LIMIT 1;
+
+-- name: effect_list
+SELECT {{effect_columns}} FROM domain_effects
+WHERE workspace = :workspace AND {{conditions}}
+ORDER BY command_id, ordinal, domain_effect_id LIMIT :limit;
+
+-- name: effect_list_last
+SELECT {{effect_columns}} FROM domain_effects
+WHERE workspace = :workspace AND {{conditions}}
+ORDER BY command_id DESC, ordinal DESC, domain_effect_id DESC LIMIT :limit;
+
+-- name: invocation_insert
+INSERT INTO connector_invocations (workspace, {{invocation_columns}})
+VALUES (:workspace, :invocation_id, :command_id, :run_id, :connector, :agent, :intended, :actual, :inputs, :outputs,
+    :side_effect, :idempotency_key, :verification, :error, :latency_us, :now)
+{{or_keep:invocation_id}};
+
+-- name: invocation_list
+SELECT {{invocation_columns}} FROM connector_invocations
+WHERE workspace = :workspace AND {{conditions}}
+ORDER BY created_at, invocation_id LIMIT :limit;
+
+-- name: approval_insert
+INSERT INTO approvals (workspace, {{approval_columns}}, prev_status, due_at)
+VALUES (:workspace, :approval_id, :approval_type, :action, :reason, :payload, :request_hash, :requested_by, :approvers,
+    :among, :expires_at, :escalate_at, :command_id, :run_id, 'pending', :now, NULL, '', :due_at)
+{{or_keep:approval_id}};
+
+-- name: approval_get
+SELECT {{approval_columns}} FROM approvals WHERE workspace = :workspace AND approval_id = :approval_id;
+
+-- name: approval_lock
+SELECT approval_id FROM approvals WHERE workspace = :workspace AND approval_id = :approval_id {{for_update}};
+
+-- name: approval_pending
+SELECT {{approval_columns}} FROM approvals
+WHERE workspace = :workspace AND command_id = :command_id AND status = 'pending'
+ORDER BY approval_id;
+
+-- name: approval_move
+UPDATE approvals SET prev_status = status, status = :to, due_at = {{never}}, decided_at = :now
+WHERE workspace = :workspace AND approval_id = :approval_id AND status = :from;
+
+-- name: approval_wait
+UPDATE approvals SET due_at = :due_at
+WHERE workspace = :workspace AND approval_id = :approval_id AND status = 'pending';
+
+-- name: approval_due
+SELECT approval_id FROM approvals
+WHERE workspace = :workspace AND due_at <= :now {{and_due}}
+ORDER BY due_at, approval_id LIMIT :limit;
+
+-- name: approval_list
+SELECT {{approval_columns}} FROM approvals
+WHERE workspace = :workspace AND {{conditions}}
+ORDER BY approval_id LIMIT :limit;
+
+-- name: vote_insert
+INSERT INTO approval_votes (workspace, approval_id, approver, vote, reason, created_at)
+VALUES (:workspace, :approval_id, :approver, :vote, :reason, :now)
+{{or_keep:approver}};
+
+-- name: vote_update
+UPDATE approval_votes SET vote = :vote, reason = :reason, created_at = :now
+WHERE workspace = :workspace AND approval_id = :approval_id AND approver = :approver;
+
+-- name: vote_list
+SELECT approver, vote, reason, created_at FROM approval_votes
+WHERE workspace = :workspace AND approval_id = :approval_id
+ORDER BY created_at, approver;
+
+-- name: meter_lock
+SELECT amount, moment FROM meters WHERE workspace = :workspace AND meter = :meter {{for_update}};
+
+-- name: meter_insert
+INSERT INTO meters (workspace, meter, amount, moment) VALUES (:workspace, :meter, 0, 0)
+{{or_keep:meter}};
+
+-- name: meter_update
+UPDATE meters SET amount = :amount, moment = :at WHERE workspace = :workspace AND meter = :meter;

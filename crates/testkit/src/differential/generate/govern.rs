@@ -1,0 +1,215 @@
+//! The ledger, questions and meters: few of each, so that they meet.
+
+use std::time::Duration;
+
+use steadfast_core::approval::Vote;
+use steadfast_core::{ApprovalStatus, EffectEvent, EffectStatus, Error, Timestamp};
+use steadfast_store::Op;
+use steadfast_store::op::{
+    Decide, EffectChange, Govern, Health, Hold, InvocationRow, Lease, ListApprovals, ListEffects,
+    ListInvocations, NewApproval, NewEffect, NewEvent, Resolve, SettleApprovals, Spend, Take,
+    Truth,
+};
+
+use super::{Generator, SECOND};
+
+const PEOPLE: &[&str] = &["user:1", "user:2", "lead:1", "lead:2"];
+const METERS: &[&str] = &["m", "M"];
+
+impl Generator {
+    /// An operation on the ledger, on questions or on meters.
+    pub(super) fn governing(&mut self) -> Op {
+        let (workspace, now) = (self.ws(), self.now());
+        let (approval_id, effect_id) = (self.approval_id(), self.effect_id());
+        let command_id = self.command_id();
+        let r = &mut self.random;
+        let limit = usize::try_from(r.below(6)).unwrap();
+        match r.below(100) {
+            0..35 => Op::Decide(Decide {
+                workspace,
+                approval_id,
+                approver: r.text(PEOPLE),
+                vote: *r.pick(&[
+                    &Vote::Approved,
+                    &Vote::Approved,
+                    &Vote::Approved,
+                    &Vote::Rejected,
+                    &Vote::RequestChanges,
+                ]),
+                reason: r.text(&["", "fine "]),
+                now,
+            }),
+            35..45 => Op::SettleApprovals(SettleApprovals { workspace, limit: limit + 1, now }),
+            45..55 => {
+                let truth = match r.below(3) {
+                    0 => Truth::Done("{}".to_owned()),
+                    1 => Truth::NotDone,
+                    _ => Truth::Again,
+                };
+                let (actor, reason) = ("user:2".to_owned(), r.text(&["", "seen"]));
+                Op::Resolve(Resolve { workspace, effect_id, truth, actor, reason, now })
+            }
+            55..80 => {
+                let takes = (0..r.below(3)).map(|_| self.take()).collect();
+                Op::Spend(Spend { workspace, takes, now })
+            }
+            80..87 => Op::ListEffects(ListEffects {
+                workspace,
+                command_id: r.maybe(60, |_| command_id),
+                key: r.maybe(20, |r| r.text(&["k1", "k2"])),
+                effect_id: r.maybe(20, |_| effect_id),
+                status: r.maybe(30, |_| EffectStatus::Succeeded),
+                last_first: r.chance(40),
+                limit,
+            }),
+            87..94 => Op::ListApprovals(ListApprovals {
+                workspace,
+                approval_id: r.maybe(40, |_| approval_id),
+                command_id: r.maybe(30, |_| command_id),
+                status: r.maybe(30, |_| ApprovalStatus::Pending),
+                limit,
+            }),
+            _ => Op::ListInvocations(ListInvocations {
+                workspace,
+                command_id: r.maybe(50, |_| command_id),
+                connector: r.maybe(30, |_| "crm".to_owned()),
+                after: r.maybe(30, |_| (now, "tool_1".to_owned())),
+                limit,
+            }),
+        }
+    }
+
+    fn approval_id(&mut self) -> String {
+        format!("q{}", self.random.below(16))
+    }
+
+    fn effect_id(&mut self) -> String {
+        format!("e{}", self.random.below(14))
+    }
+
+    fn take(&mut self) -> Take {
+        let r = &mut self.random;
+        let meter = r.text(METERS);
+        match r.below(3) {
+            0 => Take::Rate { meter, calls: 2, per: Duration::from_secs(10) },
+            1 => Take::Budget { meter, amount: r.number(1, 3), cap: 20 },
+            _ => Take::Breaker { meter, failures: 2, cool_down: Duration::from_secs(5) },
+        }
+    }
+
+    /// Why a command does not begin, at times.
+    pub(super) fn hold(&mut self) -> Option<Hold> {
+        match self.random.below(100) {
+            0..5 => Some(Hold::Denied(Error::app("no"))),
+            5..16 => Some(Hold::Approval(Box::new(self.question()))),
+            16..19 => Some(Hold::Input("which one?".to_owned())),
+            _ => None,
+        }
+    }
+
+    fn question(&mut self) -> NewApproval {
+        let (approval_id, now) = (self.approval_id(), self.now);
+        let r = &mut self.random;
+        let later = |seconds: i64| Timestamp::from_micros(now + seconds * SECOND);
+        NewApproval {
+            approval_id,
+            approval_type: "send".to_owned(),
+            action: r.text(&["send", "Send "]),
+            reason: "because".to_owned(),
+            payload: "{\"to\":\"é\"}".to_owned(),
+            digest: "sha256:0".to_owned(),
+            requested_by: "user:1".to_owned(),
+            approvers: r.number(1, 2),
+            among: r.maybe(30, |_| vec!["lead:*".to_owned()]).unwrap_or_default(),
+            expires_at: later(r.number(1, 300)),
+            escalate_at: r.maybe(30, |r| later(r.number(1, 300))),
+        }
+    }
+
+    /// What belongs to a governed record of a run.
+    pub(super) fn govern(&mut self, lease: &Lease) -> Govern {
+        let command_id = match lease.run_id.strip_prefix("r-") {
+            Some(id) => id.to_owned(),
+            None => self.command_id(),
+        };
+        let now = self.now();
+        let (effect, question) = (self.effect_change(), self.question());
+        let effect_id = self.effect_id();
+        let r = &mut self.random;
+        let events = (0..r.below(3)).map(|number| NewEvent {
+            event_id: format!("evt_{command_id}_s{number}"),
+            purpose: "audit",
+            event_type: "policy.evaluated".to_owned(),
+            payload: "{}".to_owned(),
+        });
+        let events = events.collect();
+        let call = InvocationRow {
+            invocation_id: format!("tool_{}", r.below(9)),
+            command_id: command_id.clone(),
+            run_id: lease.run_id.clone(),
+            connector: r.text(&["crm", "Crm"]),
+            agent: "user:1".to_owned(),
+            intended: "GET /a".to_owned(),
+            actual: r.text(&["GET /a", ""]),
+            inputs: "sha256:0".to_owned(),
+            outputs: "200".to_owned(),
+            side_effect: r.chance(50),
+            idempotency_key: r.text(&["", "k1"]),
+            verification: r.text(&["verified", "failed", "blocked", "contradicted"]),
+            error: r.maybe(30, |_| Error::app("no")),
+            latency_us: r.number(0, 9),
+            created_at: now,
+        };
+        let health = Health {
+            meter: r.text(METERS),
+            ok: r.chance(40),
+            failures: 2,
+            cool_down: Duration::from_secs(5),
+        };
+        Govern {
+            command_id,
+            actor: lease.worker.clone(),
+            trace_id: "0af7651916cd43dd8448eb211c80319c".to_owned(),
+            events,
+            effect: r.maybe(60, |_| effect),
+            invocation: r.maybe(30, |_| Box::new(call)),
+            approval: r.maybe(30, |_| Box::new(question)),
+            consume: r.maybe(15, |r| r.number(0, 3)),
+            health: r.maybe(20, |_| health),
+            undone: r.maybe(10, |_| effect_id),
+            blocks: r.chance(8),
+            now,
+        }
+    }
+
+    fn effect_change(&mut self) -> EffectChange {
+        let effect_id = self.effect_id();
+        let other = self.effect_id();
+        let r = &mut self.random;
+        let new = NewEffect {
+            effect_id: effect_id.clone(),
+            effect_type: r.text(&["mail", "deal"]),
+            payload: if r.chance(95) { "{}" } else { "{\"a\":1}" }.to_owned(),
+            idempotency_key: r.text(&["k1", "k2", "K2"]),
+            compensation: r.maybe(70, |_| "undo".to_owned()),
+            compensates: r.maybe(15, |_| other),
+        };
+        match r.below(10) {
+            0..2 => EffectChange::Plan(Box::new(new)),
+            2..5 => EffectChange::Begin(Box::new(new)),
+            _ => EffectChange::Move {
+                effect_id,
+                event: *r.pick(&[
+                    &EffectEvent::Succeed,
+                    &EffectEvent::Succeed,
+                    &EffectEvent::Succeed,
+                    &EffectEvent::Fail,
+                    &EffectEvent::Lose,
+                    &EffectEvent::Lose,
+                ]),
+                result: r.maybe(60, |_| "7".to_owned()),
+                error: r.maybe(20, |_| Error::app("no")),
+            },
+        }
+    }
+}

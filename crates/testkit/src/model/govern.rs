@@ -1,0 +1,307 @@
+//! The ledger and the meters.
+//!
+//! Invariants: an effect is entered once and moves by its arrows; what is taken from meters is
+//! taken as a whole.
+
+use std::time::Duration;
+
+use steadfast_core::{CommandEvent, CommandStatus, EffectEvent, EffectStatus, Error, limits};
+use steadfast_store::op::{
+    EffectChange, EffectRow, Effects, EventRow, Govern, Health, InvocationRow, Invocations, Lease,
+    ListEffects, ListInvocations, NewEffect, Resolve, ResolvedEffect, Signal, Spend, Spent, Take,
+    Truth,
+};
+
+use super::command::Step;
+use super::{Model, key, numbered};
+
+impl Model {
+    /// Writes what belongs to a governed record, or says why that cannot be.
+    pub(super) fn govern(&mut self, lease: &Lease, what: &Govern) -> Result<(), String> {
+        let (ws, run_id) = (lease.workspace.as_str(), lease.run_id.as_str());
+        if let Some(seq) = what.consume {
+            self.signals.edit(&numbered(ws, run_id, seq), |signal| signal.consumed = true);
+        }
+        let mut moved = false;
+        if let Some(change) = &what.effect {
+            moved = self.change_effect(ws, run_id, what, change)?;
+        }
+        if let Some(call) = &what.invocation {
+            let at = key(ws, &call.invocation_id);
+            if !self.invocations.has(&at) {
+                self.invocations.put(at, (**call).clone());
+            }
+        }
+        if let Some(asked) = &what.approval {
+            self.ask(ws, &what.command_id, run_id, asked, what.now);
+        }
+        if let Some(health) = &what.health {
+            self.report_health(ws, health, what);
+        }
+        if let Some(effect_id) = &what.undone {
+            self.effects.edit(&key(ws, effect_id), |effect| {
+                if effect.compensated_at.is_none() {
+                    effect.compensated_at = Some(what.now);
+                    effect.updated_at = what.now;
+                }
+            });
+        }
+        let status = self.status_of(ws, &what.command_id);
+        if what.blocks && moved {
+            let step = Step::new(CommandEvent::Block, &what.actor, what.now);
+            self.step(ws, &what.command_id, &step);
+        } else if what.consume.is_some() && status == Some(CommandStatus::Blocked) {
+            let step = Step::new(CommandEvent::Run, &what.actor, what.now);
+            self.step(ws, &what.command_id, &step);
+        }
+        for new in &what.events {
+            let event = EventRow {
+                event_id: new.event_id.clone(),
+                command_id: what.command_id.clone(),
+                purpose: new.purpose.to_owned(),
+                event_type: new.event_type.clone(),
+                payload: new.payload.clone(),
+                actor: what.actor.clone(),
+                trace_id: what.trace_id.clone(),
+                created_at: what.now,
+            };
+            self.put_event(ws, event);
+        }
+        Ok(())
+    }
+
+    /// Writes an event, unless one of its id is there.
+    pub(super) fn put_event(&mut self, ws: &str, event: EventRow) {
+        let at = key(ws, &event.event_id);
+        if !self.events.has(&at) {
+            self.events.put(at, event);
+        }
+    }
+
+    fn change_effect(
+        &mut self,
+        ws: &str,
+        run_id: &str,
+        what: &Govern,
+        change: &EffectChange,
+    ) -> Result<bool, String> {
+        Ok(match change {
+            EffectChange::Plan(new) => self.enter(ws, run_id, what, new, EffectStatus::Planned)?,
+            EffectChange::Begin(new) if self.effects.has(&key(ws, &new.effect_id)) => {
+                self.move_effect(ws, &new.effect_id, EffectEvent::Begin, (None, None), what)
+            }
+            EffectChange::Begin(new) => {
+                self.enter(ws, run_id, what, new, EffectStatus::Executing)?
+            }
+            EffectChange::Move { effect_id, event, result, error } => {
+                self.move_effect(ws, effect_id, *event, (result.clone(), error.clone()), what)
+            }
+        })
+    }
+
+    fn enter(
+        &mut self,
+        ws: &str,
+        run_id: &str,
+        what: &Govern,
+        new: &NewEffect,
+        status: EffectStatus,
+    ) -> Result<bool, String> {
+        let of = |effect: &&EffectRow| effect.command_id == what.command_id;
+        let known: Vec<EffectRow> = self.effects_of(ws).filter(of).cloned().collect();
+        let clash = known.iter().find(|effect| {
+            effect.effect_type == new.effect_type
+                && effect.idempotency_key == new.idempotency_key
+                && effect.compensates == new.compensates
+                && effect.payload != new.payload
+                && effect.effect_id != new.effect_id
+        });
+        if clash.is_some() {
+            return Err(format!(
+                "effect \"{}\" of this command has the key \"{}\" already, with another payload",
+                new.effect_type, new.idempotency_key
+            ));
+        }
+        let at = key(ws, &new.effect_id);
+        if self.effects.has(&at) {
+            return Ok(false);
+        }
+        let row = EffectRow {
+            effect_id: new.effect_id.clone(),
+            command_id: what.command_id.clone(),
+            run_id: run_id.to_owned(),
+            ordinal: known.iter().map(|effect| effect.ordinal).max().unwrap_or(0) + 1,
+            effect_type: new.effect_type.clone(),
+            payload: new.payload.clone(),
+            idempotency_key: new.idempotency_key.clone(),
+            status,
+            result: None,
+            error: None,
+            compensates: new.compensates.clone(),
+            compensation: new.compensation.clone(),
+            compensated_at: None,
+            created_at: what.now,
+            updated_at: what.now,
+            completed_at: None,
+        };
+        self.effects.put(at, row);
+        Ok(true)
+    }
+
+    fn move_effect(
+        &mut self,
+        ws: &str,
+        effect_id: &str,
+        event: EffectEvent,
+        (result, error): (Option<String>, Option<Error>),
+        what: &Govern,
+    ) -> bool {
+        let at = key(ws, effect_id);
+        let Some(arrow) = self.effects.get(&at).and_then(|e| e.status.on(event).ok()) else {
+            return false;
+        };
+        self.effects.edit(&at, |effect| {
+            effect.status = arrow.to();
+            effect.result = result;
+            effect.error = error;
+            effect.updated_at = what.now;
+            effect.completed_at = arrow.to().is_terminal().then_some(what.now);
+        })
+    }
+
+    pub(super) fn effects_of(&self, ws: &str) -> impl Iterator<Item = &EffectRow> {
+        let all = self.effects.iter().filter(move |((of, _), _)| of == ws);
+        all.map(|(_, effect)| effect).collect::<Vec<_>>().into_iter()
+    }
+
+    pub(super) fn resolve(&mut self, op: &Resolve) -> ResolvedEffect {
+        let ws = op.workspace.as_str();
+        let Some(known) = self.effects.get(&key(ws, &op.effect_id)).cloned() else {
+            return ResolvedEffect::NotFound;
+        };
+        if known.status != EffectStatus::Unknown {
+            return ResolvedEffect::Known(known.status);
+        }
+        let what = Govern { now: op.now, ..Govern::default() };
+        let (event, result) = match &op.truth {
+            Truth::Done(result) => (EffectEvent::Succeed, Some(result.clone())),
+            Truth::NotDone => (EffectEvent::Fail, None),
+            Truth::Again => (EffectEvent::Begin, None),
+        };
+        self.move_effect(ws, &op.effect_id, event, (result.clone(), None), &what);
+        if let Some(command) = self.commands.get(&key(ws, &known.command_id)).cloned() {
+            let step = Step::new(CommandEvent::Run, &op.actor, op.now);
+            self.step(ws, &known.command_id, &step);
+            let payload = serde_json::json!({
+                "effect_id": known.effect_id, "truth": op.truth.as_str(), "reason": op.reason,
+            });
+            let event_id = format!("evt_{}_e{}r", known.command_id, known.effect_id);
+            self.audit(ws, &command.row, event_id, "effect.resolved", &payload, &op.actor, op.now);
+        }
+        let answer = serde_json::json!({ "truth": op.truth.as_str(), "result": result });
+        let told = Signal {
+            workspace: ws.to_owned(),
+            run_id: known.run_id,
+            name: format!("effect:{}", known.effect_id),
+            signal_id: format!("effect:{}:{}", known.effect_id, op.now.as_micros()),
+            payload: answer.to_string(),
+            now: op.now,
+        };
+        self.signal(&told);
+        ResolvedEffect::Done
+    }
+
+    pub(super) fn list_effects(&self, op: &ListEffects) -> Effects {
+        let is = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|w| w == value);
+        let mut found: Vec<EffectRow> = self
+            .effects_of(&op.workspace)
+            .filter(|e| is(&op.command_id, &e.command_id) && is(&op.key, &e.idempotency_key))
+            .filter(|e| is(&op.effect_id, &e.effect_id))
+            .filter(|e| op.status.is_none_or(|status| status == e.status))
+            .cloned()
+            .collect();
+        found.sort_by_key(|e| (e.command_id.clone(), e.ordinal, e.effect_id.clone()));
+        if op.last_first {
+            found.reverse();
+        }
+        found.truncate(op.limit.clamp(1, limits::PAGE_ROWS));
+        Effects(found)
+    }
+
+    pub(super) fn list_invocations(&self, op: &ListInvocations) -> Invocations {
+        let is = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|w| w == value);
+        let after = |call: &InvocationRow| {
+            let at = (call.created_at, call.invocation_id.clone());
+            op.after.as_ref().is_none_or(|after| at > *after)
+        };
+        let mut found: Vec<InvocationRow> = self
+            .invocations
+            .iter()
+            .filter(|((ws, _), _)| *ws == op.workspace)
+            .map(|(_, call)| call.clone())
+            .filter(|c| is(&op.command_id, &c.command_id) && is(&op.connector, &c.connector))
+            .filter(after)
+            .collect();
+        found.sort_by_key(|c| (c.created_at, c.invocation_id.clone()));
+        found.truncate(op.limit.clamp(1, limits::PAGE_ROWS));
+        Invocations(found)
+    }
+
+    pub(super) fn spend(&mut self, op: &Spend) -> Spent {
+        let ws = op.workspace.as_str();
+        let now = op.now.as_micros();
+        let mut takes: Vec<&Take> = op.takes.iter().collect();
+        takes.sort_by(|a, b| a.meter().cmp(b.meter()));
+        let mut after = Vec::new();
+        for take in takes {
+            let (amount, at) = self.meters.get(&key(ws, take.meter())).copied().unwrap_or_default();
+            let short = |until: Option<i64>| {
+                let until = until.map(steadfast_core::Timestamp::from_micros);
+                Spent::Short(take.meter().to_owned(), until)
+            };
+            let next = match take {
+                Take::Rate { calls, per, .. } => {
+                    let each = (micros(*per) / i64::from((*calls).max(1))).max(1);
+                    let full = at.max(now) + each;
+                    if full - now > micros(*per) {
+                        return short(Some(full - micros(*per)));
+                    }
+                    (amount, full)
+                }
+                Take::Budget { amount: more, cap, .. } => {
+                    if amount + more > *cap {
+                        return short(None);
+                    }
+                    (amount + more, at)
+                }
+                Take::Breaker { .. } if at > now => return short(Some(at)),
+                Take::Breaker { failures, cool_down, .. } => {
+                    let trial = amount >= i64::from(*failures);
+                    (amount, if trial { now + micros(*cool_down) } else { at })
+                }
+            };
+            after.push((take.meter().to_owned(), next));
+        }
+        for (meter, value) in after {
+            self.meters.put(key(ws, &meter), value);
+        }
+        Spent::Done
+    }
+
+    fn report_health(&mut self, ws: &str, health: &Health, what: &Govern) {
+        let at = key(ws, &health.meter);
+        let (amount, moment) = self.meters.get(&at).copied().unwrap_or_default();
+        let next = match health.ok {
+            true => (0, 0),
+            false if amount + 1 >= i64::from(health.failures) => {
+                (amount + 1, what.now.as_micros() + micros(health.cool_down))
+            }
+            false => (amount + 1, moment),
+        };
+        self.meters.put(at, next);
+    }
+}
+
+fn micros(d: Duration) -> i64 {
+    steadfast_core::time::micros(d)
+}
