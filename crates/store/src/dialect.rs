@@ -55,6 +55,10 @@ impl Dialect {
         if let Some(machine) = hole.strip_prefix("arrows:") {
             return crate::migrate::arrows(self, machine);
         }
+        if let Some(texts) = hole.strip_prefix("one_of:") {
+            let (column, these) = texts.split_once(' ')?;
+            return Some(crate::migrate::one_of(self, column, these.split(' ')));
+        }
         let text = match (hole, self) {
             ("run_columns", _) => RUN_COLUMNS,
             ("step_columns", _) => STEP_COLUMNS,

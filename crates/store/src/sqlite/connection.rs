@@ -285,6 +285,21 @@ mod tests {
         assert_eq!(number(&new, "SELECT COUNT(*) FROM trigger_slots"), 0);
     }
 
+    /// As SQLite does for a list of more than two, anew for every statement that writes.
+    #[test]
+    fn a_write_is_checked_without_making_a_tree() {
+        let connection = open_ready(MEMORY).unwrap();
+        let texts = |sql: &str, column: usize| -> Vec<String> {
+            let mut statement = connection.prepare(sql).unwrap();
+            let rows = statement.query_map([], |row| row.get(column)).unwrap();
+            rows.collect::<Result<_, _>>().unwrap()
+        };
+        for table in texts("SELECT name FROM sqlite_master WHERE type = 'table'", 0) {
+            let opcodes = texts(&format!("EXPLAIN INSERT INTO {table} DEFAULT VALUES"), 1);
+            assert!(!opcodes.iter().any(|code| code == "OpenEphemeral"), "{table}");
+        }
+    }
+
     /// Not by reading every run of the workspace in the wanted order, which SQLite likes to do.
     #[test]
     fn children_are_found_by_their_index() {
