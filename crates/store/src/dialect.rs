@@ -86,6 +86,10 @@ impl Dialect {
             ("small", Postgres | Mysql) => return self.fill("end"),
             ("end", Postgres) => "",
             ("end", Mysql) => "ENGINE=InnoDB",
+            // SQLite copies the pages that a statement of several rows changes, in case it fails
+            // half-way. Whoever meets an error takes back more than the statement, so it need not.
+            ("or_fail", Sqlite) => "OR FAIL",
+            ("or_fail", Postgres | Mysql) => "",
             // By their keys, whatever Postgres thinks of a workspace's size: see `together.sql`.
             ("these_runs", Sqlite | Mysql) => "workspace = :workspace AND run_id IN (:run_ids)",
             ("these_runs", Postgres) => {

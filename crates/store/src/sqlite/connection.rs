@@ -139,7 +139,7 @@ pub(super) fn now<T>(future: impl Future<Output = T>) -> T {
 pub(super) struct SqliteTx<C> {
     connection: C,
     counters: Arc<Counters>,
-    /// Set by every statement that changed something; whoever asks resets it.
+    /// Set by every statement that changed something or failed; whoever asks resets it.
     pub(super) wrote: bool,
     memo: Memo,
 }
@@ -184,10 +184,11 @@ impl<C: std::borrow::Borrow<Connection>> Tx for SqliteTx<C> {
         let rendered = statement::render(Dialect::Sqlite, name, "", params);
         let mut statement = self.connection().prepare_cached(&rendered.sql).map_err(sorted)?;
         let values = rendered.bind(params);
-        let changed = statement.execute(rusqlite::params_from_iter(&values)).map_err(sorted)?;
+        let changed = statement.execute(rusqlite::params_from_iter(&values)).map_err(sorted);
         drop(statement);
-        self.wrote |= changed > 0;
-        Ok(changed as u64)
+        // A statement that failed may have written some of its rows.
+        self.wrote |= !matches!(changed, Ok(0));
+        Ok(changed? as u64)
     }
 
     async fn query_where(
