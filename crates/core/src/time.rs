@@ -6,7 +6,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use jiff::fmt::temporal::DateTimePrinter;
+use jiff::tz::Offset;
 use serde::{Deserialize, Serialize};
+
+/// Writes ISO 8601, without reading a pattern each time.
+const PRINTER: DateTimePrinter = DateTimePrinter::new();
 
 /// A moment, in microseconds since the Unix epoch.
 #[derive(
@@ -39,7 +44,7 @@ impl Timestamp {
     pub fn iso(self) -> String {
         match jiff::Timestamp::from_microsecond(self.0) {
             Ok(t) if self.0.rem_euclid(1_000_000) == 0 => {
-                t.strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string()
+                PRINTER.timestamp_with_offset_to_string(&t, Offset::UTC)
             }
             Ok(t) => t.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00").to_string(),
             Err(_) => "never".to_owned(),
@@ -50,7 +55,7 @@ impl Timestamp {
     pub fn utc_date(self, days: i64) -> String {
         let moved = self.0.saturating_add(days.saturating_mul(86_400_000_000));
         match jiff::Timestamp::from_microsecond(moved) {
-            Ok(t) => t.strftime("%Y-%m-%d").to_string(),
+            Ok(t) => PRINTER.date_to_string(&Offset::UTC.to_datetime(t).date()),
             Err(_) => "never".to_owned(),
         }
     }
@@ -115,6 +120,18 @@ mod tests {
         assert_eq!(at(-1), "1969-12-31T23:59:59.000000Z");
         assert_eq!(at(4_102_444_799), "2099-12-31T23:59:59.000000Z");
         assert_eq!(Timestamp::NEVER.to_string(), "never");
+    }
+
+    #[test]
+    fn ids_hold_one_spelling_of_a_moment() {
+        let at = |us: i64| Timestamp::from_micros(us).iso();
+        assert_eq!(at(0), "1970-01-01T00:00:00+00:00");
+        assert_eq!(at(951_782_400_000_000), "2000-02-29T00:00:00+00:00");
+        assert_eq!(at(-1_000_000), "1969-12-31T23:59:59+00:00");
+        assert_eq!(at(1), "1970-01-01T00:00:00.000001+00:00");
+        assert_eq!(Timestamp::NEVER.iso(), "never");
+        assert_eq!(Timestamp::from_micros(951_782_400_000_000).utc_date(-1), "2000-02-28");
+        assert_eq!(Timestamp::from_micros(-1).utc_date(0), "1969-12-31");
     }
 
     #[test]

@@ -67,6 +67,10 @@ impl Dialect {
         if let Some(machine) = hole.strip_prefix("arrows:") {
             return crate::migrate::arrows(self, machine);
         }
+        if let Some(texts) = hole.strip_prefix("one_of:") {
+            let (column, these) = texts.split_once(' ')?;
+            return Some(crate::migrate::one_of(self, column, these.split(' ')));
+        }
         let text = match (hole, self) {
             ("run_columns", _) => RUN_COLUMNS,
             ("step_columns", _) => STEP_COLUMNS,
@@ -97,6 +101,10 @@ impl Dialect {
             ("small", Postgres | Mysql) => return self.fill("end"),
             ("end", Postgres) => "",
             ("end", Mysql) => "ENGINE=InnoDB",
+            // SQLite copies the pages that a statement of several rows changes, in case it fails
+            // half-way. Whoever meets an error takes back more than the statement, so it need not.
+            ("or_fail", Sqlite) => "OR FAIL",
+            ("or_fail", Postgres | Mysql) => "",
             // By their keys, whatever Postgres thinks of a workspace's size: see `together.sql`.
             ("these_runs", Sqlite | Mysql) => "workspace = :workspace AND run_id IN (:run_ids)",
             ("these_runs", Postgres) => {

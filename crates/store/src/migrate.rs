@@ -113,13 +113,31 @@ pub(crate) fn arrows(dialect: Dialect, machine: &str) -> Option<String> {
         "approval" => collect!(ApprovalStatus, ApprovalStatus::START),
         _ => return None,
     }
-    let arrows: Vec<String> =
-        arrows.into_iter().map(|(from, to)| format!("'{from}>{to}'")).collect();
+    let arrows: Vec<String> = arrows.into_iter().map(|(from, to)| format!("{from}>{to}")).collect();
     let pair = match dialect {
         Dialect::Sqlite | Dialect::Postgres => "prev_status || '>' || status",
         Dialect::Mysql => "CONCAT(prev_status, '>', status)",
     };
-    Some(format!("{pair} IN ({})", arrows.join(", ")))
+    Some(one_of(dialect, pair, arrows.iter().map(String::as_str)))
+}
+
+/// Whether a text is one of these, as the condition of a check. SQLite makes a tree of a list of
+/// more than two, anew for every statement; compared one by one, they cost next to nothing.
+pub(crate) fn one_of<'a>(
+    dialect: Dialect,
+    text: &str,
+    these: impl Iterator<Item = &'a str>,
+) -> String {
+    match dialect {
+        Dialect::Sqlite => {
+            let cases: String = these.map(|one| format!("WHEN '{one}' THEN 1 ")).collect();
+            format!("CASE {text} {cases}ELSE 0 END")
+        }
+        Dialect::Postgres | Dialect::Mysql => {
+            let list: Vec<String> = these.map(|one| format!("'{one}'")).collect();
+            format!("{text} IN ({})", list.join(", "))
+        }
+    }
 }
 
 #[cfg(test)]

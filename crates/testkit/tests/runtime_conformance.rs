@@ -88,6 +88,7 @@ const SHOWN: &[(&str, &str)] = &[
     ("R8, R9, R99", "a_command_passes_its_statuses_and_leaves_its_events"),
     ("R10", "r010_two_schedulers_make_one_command_a_slot"),
     ("R34, R35, R36, R37, R38", "a_cancel_lets_the_step_under_way_end_and_begins_nothing_more"),
+    ("R37", "a_cancel_waits_for_a_step_that_is_longer_than_the_lease"),
     ("R40, R42", "bad_submissions_are_refused_and_change_nothing"),
     ("R55", "r055_a_missed_day_is_filled_by_hand_and_only_once"),
     ("R56, R60", "r056_workspaces_never_collide"),

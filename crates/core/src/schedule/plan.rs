@@ -84,10 +84,11 @@ pub struct Plan {
 impl Calendar {
     /// The verdicts on the slots that are due at `now`, at most `most` of them.
     pub fn plan(&self, id: &str, progress: &Progress, now: Timestamp, most: usize) -> Plan {
-        let gap = progress.gap.unwrap_or_else(|| self.measure(id, progress, now));
+        let mut next = self.after(progress.cursor);
+        let gap = progress.gap.unwrap_or_else(|| self.measure(id, progress, next, now));
         let mut plan =
             Plan { slots: Vec::new(), cursor: progress.cursor, gap: None, due: Timestamp::NEVER };
-        while let Some(nominal) = self.after(plan.cursor) {
+        while let Some(nominal) = next {
             let mut due = self.due(id, nominal);
             if gap.last && nominal <= gap.until {
                 due = due.min(gap.until);
@@ -104,6 +105,7 @@ impl Calendar {
             let verdict = self.verdict(nominal, &gap, progress.absence.as_ref());
             plan.slots.push(Planned { nominal, due, verdict });
             plan.cursor = nominal;
+            next = self.after(nominal);
         }
         plan
     }
@@ -138,17 +140,27 @@ impl Calendar {
         }
     }
 
-    /// Measures what has passed since the cursor.
-    fn measure(&self, id: &str, progress: &Progress, now: Timestamp) -> Gap {
+    /// Measures what has passed since the cursor; `next` is the first slot after it.
+    fn measure(
+        &self,
+        id: &str,
+        progress: &Progress,
+        next: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Gap {
         let (schedule, cursor) = (self.schedule(), progress.cursor);
         let grace = Duration::from_secs(schedule.grace_seconds.into());
         let jitter = Duration::from_secs(schedule.jitter_seconds.into());
         let late = |nominal: &Timestamp| self.due(id, *nominal).after(grace) < now;
+        let gap = |first, keep| Gap { until: now, first, keep, last: progress.last };
+        // The usual case: a scheduler was there in time, and nothing is to be made up for.
+        if let Some(next) = next.filter(|next| !late(next)) {
+            return gap(next, next);
+        }
         // A slot in time is no older than this.
         let recent = cursor.max(now.before(grace).before(jitter).before(Duration::from_micros(1)));
         let in_time = self.between(recent, now).find(|nominal| !late(nominal));
         let in_time = in_time.unwrap_or(Timestamp::NEVER);
-        let gap = |first, keep| Gap { until: now, first, keep, last: progress.last };
         let begin = match schedule.catchup_window_seconds {
             Some(window) => {
                 let oldest = now.before(Duration::from_secs(window));

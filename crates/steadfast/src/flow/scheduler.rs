@@ -310,6 +310,9 @@ pub(crate) async fn find(client: &Client, trigger_id: &str) -> Result<op::Trigge
 }
 
 fn log(trigger_id: &str, slots: &[op::SlotRow]) {
+    if !tracing::enabled!(tracing::Level::WARN) {
+        return;
+    }
     for slot in slots {
         let (nominal, status) = (slot.nominal_at.iso(), slot.status.as_str());
         match slot.status {

@@ -3,6 +3,7 @@
 //! Invariants: a command's events are numbered from 0 in their order, and their ids follow from
 //! that; nothing changes or removes one.
 
+use serde::Serialize;
 use steadfast_core::command::Context;
 use steadfast_core::{CommandStatus, Error as Failure, Timestamp};
 
@@ -44,19 +45,32 @@ pub(super) async fn moved(tx: &mut impl Tx, what: &Happening<'_>) -> Result<(), 
     Ok(())
 }
 
+/// What the first event of a command tells.
+#[derive(Serialize)]
+struct Birth<'a> {
+    command_type: &'a str,
+    idempotency_key: Option<&'a str>,
+    ingress: &'a str,
+    requested_by: &'a str,
+}
+
 /// The events of a new command, one for each status it has passed.
 pub(super) async fn path(
     tx: &mut impl Tx,
     op: &Submit,
     path: &[CommandStatus],
 ) -> Result<(), Error> {
-    let payload = serde_json::json!({
-        "command_type": op.command_type,
-        "idempotency_key": op.idempotency_key,
-        "ingress": op.ingress,
-        "requested_by": op.requested_by,
-    });
-    let id = |number| event_id(&op.command_id, number);
+    let payload = Birth {
+        command_type: &op.command_type,
+        idempotency_key: op.idempotency_key.as_deref(),
+        ingress: &op.ingress,
+        requested_by: &op.requested_by,
+    };
+    let payload = serde_json::to_string(&payload).expect("invariant: texts are plain data");
+    let id = |place: usize| match path.get(place) {
+        Some(_) => event_id(&op.command_id, i64::try_from(place).unwrap_or(i64::MAX)),
+        None => String::new(),
+    };
     let of = |place: usize| path.get(place).map_or("", |status| status.as_event());
     // A command that waits has passed two; the statement for three would make one too many.
     let statement = match path.len() {
@@ -65,7 +79,7 @@ pub(super) async fn path(
         _ => "event_path_2",
     };
     let new = params! {
-        workspace: &op.start.workspace, command_id: &op.command_id, payload: payload.to_string(),
+        workspace: &op.start.workspace, command_id: &op.command_id, payload: payload,
         actor: &op.requested_by, trace_id: &op.trace_id, now: op.start.now,
         event_id_0: id(0), event_id_1: id(1), event_id_2: id(2), event_id_3: id(3),
         event_type_0: of(0), event_type_1: of(1), event_type_2: of(2), event_type_3: of(3),

@@ -82,20 +82,20 @@ VALUES (:workspace, :event_id, :command_id, :purpose, :event_type, :payload, :ac
 
 -- The first events of a command, which differ in little.
 -- name: event_path_2
-INSERT INTO domain_events (workspace, event_id, command_id, purpose, event_type, payload, actor, trace_id, created_at)
+INSERT {{or_fail}} INTO domain_events (workspace, event_id, command_id, purpose, event_type, payload, actor, trace_id, created_at)
 VALUES (:workspace, :event_id_0, :command_id, 'event', :event_type_0, :payload, :actor, :trace_id, :now),
     (:workspace, :event_id_1, :command_id, 'event', :event_type_1, '{}', :actor, :trace_id, :now)
 {{or_keep:event_id}};
 
 -- name: event_path_3
-INSERT INTO domain_events (workspace, event_id, command_id, purpose, event_type, payload, actor, trace_id, created_at)
+INSERT {{or_fail}} INTO domain_events (workspace, event_id, command_id, purpose, event_type, payload, actor, trace_id, created_at)
 VALUES (:workspace, :event_id_0, :command_id, 'event', :event_type_0, :payload, :actor, :trace_id, :now),
     (:workspace, :event_id_1, :command_id, 'event', :event_type_1, '{}', :actor, :trace_id, :now),
     (:workspace, :event_id_2, :command_id, 'event', :event_type_2, '{}', :actor, :trace_id, :now)
 {{or_keep:event_id}};
 
 -- name: event_path_4
-INSERT INTO domain_events (workspace, event_id, command_id, purpose, event_type, payload, actor, trace_id, created_at)
+INSERT {{or_fail}} INTO domain_events (workspace, event_id, command_id, purpose, event_type, payload, actor, trace_id, created_at)
 VALUES (:workspace, :event_id_0, :command_id, 'event', :event_type_0, :payload, :actor, :trace_id, :now),
     (:workspace, :event_id_1, :command_id, 'event', :event_type_1, '{}', :actor, :trace_id, :now),
     (:workspace, :event_id_2, :command_id, 'event', :event_type_2, '{}', :actor, :trace_id, :now),

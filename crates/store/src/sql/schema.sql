@@ -1,7 +1,7 @@
 -- The one schema. Keys are binary and never null, times are microseconds UTC, payloads are JSON text.
 -- A new database gets all of it; migrate.rs says what older ones lack.
 -- Holes: {{key}} a bounded key, {{ws}} a workspace, {{text}} a payload, {{int}} 64 bits, {{end}} table options,
--- {{small}} the same where rows are small and found by their key.
+-- {{small}} the same where rows are small and found by their key, {{one_of:column a b}} the column is a or b.
 
 -- name: create_run
 CREATE TABLE run (
@@ -209,7 +209,7 @@ CREATE TABLE commands (
     CONSTRAINT commands_workflow UNIQUE (workspace, workflow_id),
     CONSTRAINT commands_lifecycle CHECK ({{arrows:command}}),
     CONSTRAINT commands_over_iff_completed CHECK (
-        (status IN ('succeeded', 'failed', 'cancelled', 'expired', 'compensated')) = (completed_at IS NOT NULL))
+        ({{one_of:status succeeded failed cancelled expired compensated}}) = (completed_at IS NOT NULL))
 ) {{end}};
 
 -- name: create_commands_due
@@ -251,7 +251,7 @@ CREATE TABLE domain_events (
     trace_id {{key}} NOT NULL,
     created_at {{int}} NOT NULL,
     PRIMARY KEY (workspace, event_id),
-    CONSTRAINT domain_events_purpose CHECK (purpose IN ('event', 'audit', 'agent_step'))
+    CONSTRAINT domain_events_purpose CHECK ({{one_of:purpose event audit agent_step}})
 ) {{small}};
 
 -- name: create_domain_events_list
@@ -392,7 +392,7 @@ CREATE TABLE triggers (
     created_at {{int}} NOT NULL,
     updated_at {{int}} NOT NULL,
     PRIMARY KEY (workspace, trigger_id),
-    CONSTRAINT triggers_state CHECK (state IN ('active', 'paused', 'disabled', 'removed')),
+    CONSTRAINT triggers_state CHECK ({{one_of:state active paused disabled removed}}),
     CONSTRAINT triggers_due_iff_active CHECK (state = 'active' OR due_at = {{never}})
 ) {{end}};
 

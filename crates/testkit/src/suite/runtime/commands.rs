@@ -1,6 +1,7 @@
 //! Commands: one per key, one life, one commit with their run.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -9,12 +10,13 @@ use steadfast::{
     Capability, Command, CommandStatus, Contract, Cx, Error, ErrorClass, ExecutionRuntime, Ingress,
     ListCommands, Parent, Result, RetryPolicy, RunStatus,
 };
+use steadfast_core::env::Env;
 use steadfast_core::runtime::StartWorkflow;
 use steadfast_store::StoreExt;
-use steadfast_store::op::{CommandRef, GetCommand};
-use tokio::sync::Notify;
+use steadfast_store::op::{CommandRef, GetCommand, SettleCommands, Settled};
+use tokio::sync::{Notify, Semaphore};
 
-use super::{Fixture, case_table, until};
+use super::{Fixture, SOON, case_table, until};
 
 case_table![
     a_command_passes_its_statuses_and_leaves_its_events,
@@ -25,6 +27,7 @@ case_table![
     x2_a_command_waits_for_others_and_falls_with_them,
     x2_nobody_waits_in_a_circle,
     a_cancel_lets_the_step_under_way_end_and_begins_nothing_more,
+    a_cancel_waits_for_a_step_that_is_longer_than_the_lease,
     a_command_that_has_not_begun_in_time_expires,
     r104_the_trace_reaches_the_code_and_its_children,
     r101_a_runtime_starts_signals_cancels_and_tells,
@@ -159,8 +162,35 @@ async fn r056_workspaces_never_collide(f: Fixture) {
     assert_ne!(keys[0], keys[1], "the key holds the workspace");
 }
 
+/// Holds every step of `gated` until it is let through.
 #[derive(Clone)]
-struct Gate(Arc<Notify>);
+struct Gate {
+    open: Arc<Notify>,
+    /// A permit for each step that has begun.
+    begun: Arc<Semaphore>,
+    /// How many steps have run to their end.
+    passed: Arc<AtomicU32>,
+}
+
+impl Gate {
+    fn new() -> Self {
+        Self {
+            open: Arc::new(Notify::new()),
+            begun: Arc::new(Semaphore::new(0)),
+            passed: Arc::default(),
+        }
+    }
+
+    /// Waits for the next step to begin: a run that is claimed has not begun its step yet.
+    async fn begins(&self) {
+        let begun = tokio::time::timeout(SOON, self.begun.acquire()).await;
+        begun.expect("a step begins in time").unwrap().forget();
+    }
+
+    fn passed(&self) -> u32 {
+        self.passed.load(Ordering::SeqCst)
+    }
+}
 
 async fn gated(cx: Cx, name: String) -> Result<String> {
     let gate = cx.state::<Gate>()?;
@@ -169,7 +199,9 @@ async fn gated(cx: Cx, name: String) -> Result<String> {
         move || {
             let (gate, fails) = (gate.clone(), name.starts_with("fail"));
             async move {
-                gate.0.notified().await;
+                gate.begun.add_permits(1);
+                gate.open.notified().await;
+                gate.passed.fetch_add(1, Ordering::SeqCst);
                 if fails { Err(Error::app("no")) } else { Ok(()) }
             }
         }
@@ -180,20 +212,20 @@ async fn gated(cx: Cx, name: String) -> Result<String> {
 
 /// X2
 async fn x2_a_command_waits_for_others_and_falls_with_them(f: Fixture) {
-    let gate = Gate(Arc::new(Notify::new()));
+    let gate = Gate::new();
     let fabric =
         f.fabric().state(gate.clone()).command(gated, Contract::new()).start().await.unwrap();
     let first = fabric.submit(gated, "first".to_owned()).await.unwrap();
     let second = fabric.submit(gated, "second".to_owned()).after(first.id()).await.unwrap();
     let third = fabric.submit(gated, "third".to_owned()).after(second.id()).await.unwrap();
     assert_eq!(second.status().await.unwrap(), CommandStatus::Validated);
-    gate.0.notify_one();
+    gate.open.notify_one();
     assert_eq!(first.result().await.unwrap(), "first");
     until("the second runs", async || second.status().await.unwrap() == CommandStatus::Running)
         .await;
     assert_eq!(third.status().await.unwrap(), CommandStatus::Validated);
     second.cancel("enough", "user:1").await.unwrap();
-    gate.0.notify_one();
+    gate.open.notify_one();
     let ended = third.ended().await.unwrap().command;
     assert_eq!(ended.status, CommandStatus::Cancelled, "what it waits for can no longer come");
     assert_eq!(ended.error.unwrap().code(), "SF-0507");
@@ -203,9 +235,9 @@ async fn x2_a_command_waits_for_others_and_falls_with_them(f: Fixture) {
     let strict = fabric.submit(gated, "strict".to_owned());
     let strict = strict.after_with(on(Some(CommandStatus::Succeeded), false)).await.unwrap();
     let any = fabric.submit(gated, "any".to_owned()).after_with(on(None, true)).await.unwrap();
-    gate.0.notify_one();
+    gate.open.notify_one();
     assert_eq!(strict.ended().await.unwrap().command.status, CommandStatus::Failed);
-    gate.0.notify_one();
+    gate.open.notify_one();
     assert_eq!(any.result().await.unwrap(), "any");
     // Submitted when it is too late already.
     let stillborn = fabric.submit(gated, "late".to_owned()).after(bad.id()).await.unwrap();
@@ -220,7 +252,7 @@ async fn x2_a_command_waits_for_others_and_falls_with_them(f: Fixture) {
 
 /// X2
 async fn x2_nobody_waits_in_a_circle(f: Fixture) {
-    let gate = Gate(Arc::new(Notify::new()));
+    let gate = Gate::new();
     let fabric =
         f.fabric().state(gate.clone()).command(gated, Contract::new()).start().await.unwrap();
     let root = fabric.submit(gated, "root".to_owned()).await.unwrap();
@@ -237,7 +269,7 @@ async fn x2_nobody_waits_in_a_circle(f: Fixture) {
     fabric.depend(two.id(), on(root.id())).await.unwrap();
     assert_eq!(two.info().await.unwrap().after.len(), 2);
     for _ in 0..4 {
-        gate.0.notify_one();
+        gate.open.notify_one();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     fabric.shutdown().await;
@@ -245,30 +277,56 @@ async fn x2_nobody_waits_in_a_circle(f: Fixture) {
 
 /// R34, R35, R36, R37, R38
 async fn a_cancel_lets_the_step_under_way_end_and_begins_nothing_more(f: Fixture) {
-    let gate = Gate(Arc::new(Notify::new()));
-    let build = || f.fabric().state(gate.clone()).command(gated, Contract::new());
-    let fabric = build().start().await.unwrap();
+    let gate = Gate::new();
+    let fabric =
+        f.fabric().state(gate.clone()).command(gated, Contract::new()).start().await.unwrap();
     let command = fabric.submit(gated, "x".to_owned()).await.unwrap();
     let run = command.run().await.unwrap();
-    until("it is at its step", async || run.status().await.unwrap() == RunStatus::Pending).await;
+    gate.begins().await;
     // From another process, which holds no gate.
     let elsewhere = f.client();
     let status = elsewhere.command::<String>(command.id()).cancel("stop", "user:7").await.unwrap();
     assert_eq!(status, CommandStatus::Cancelling);
     assert_eq!(command.status().await.unwrap(), CommandStatus::Cancelling);
-    gate.0.notify_one();
+    gate.open.notify_one();
     let ended = command.ended().await.unwrap().command;
     assert_eq!(ended.status, CommandStatus::Cancelled);
     let path = types(&command).await;
     assert_eq!(path[path.len() - 2..], ["command.cancelling", "command.cancelled"]);
     assert_eq!(command.events().await.unwrap()[path.len() - 2].actor, "user:7");
-    assert_eq!(fabric.steps(run.id()).await.unwrap(), [], "the step's result was discarded");
+    assert_eq!(gate.passed(), 1, "the step ran to its end");
+    assert_eq!(fabric.steps(run.id()).await.unwrap(), [], "and its result was discarded");
     // A command that nobody executes is cancelled at once, and its run cannot be resumed.
     let waits =
         fabric.submit(gated, "y".to_owned()).after(fabric_blocker(&fabric).await).await.unwrap();
     assert_eq!(waits.cancel("", "user:7").await.unwrap(), CommandStatus::Cancelled);
     assert_eq!(fabric.resume(run.id()).await.unwrap_err().class(), ErrorClass::Conflict);
-    gate.0.notify_one();
+    gate.open.notify_one();
+    fabric.shutdown().await;
+}
+
+/// R37: nobody says that it is over while it is not.
+async fn a_cancel_waits_for_a_step_that_is_longer_than_the_lease(f: Fixture) {
+    const LEASE: Duration = Duration::from_secs(4);
+    let gate = Gate::new();
+    let fabric = f.fabric().lease(LEASE).state(gate.clone()).command(gated, Contract::new());
+    let fabric = fabric.start().await.unwrap();
+    let command = fabric.submit(gated, "x".to_owned()).await.unwrap();
+    gate.begins().await;
+    assert_eq!(command.cancel("stop", "user:7").await.unwrap(), CommandStatus::Cancelling);
+    // Whoever looks for commands whose time is up leaves it alone, also after the lease.
+    let asked = tokio::time::Instant::now();
+    while asked.elapsed() < LEASE * 3 / 2 {
+        tokio::time::sleep(LEASE / 16).await;
+        let (workspace, now) = (f.workspace.clone(), steadfast::TokioEnv::current().now());
+        let look = SettleCommands { workspace, left: None, limit: 10, now };
+        assert_eq!(f.store.ask(look).await.unwrap(), Settled(vec![]));
+        assert_eq!(command.status().await.unwrap(), CommandStatus::Cancelling);
+    }
+    assert_eq!(gate.passed(), 0);
+    gate.open.notify_one();
+    assert_eq!(command.ended().await.unwrap().command.status, CommandStatus::Cancelled);
+    assert_eq!(gate.passed(), 1, "the step ran to its end");
     fabric.shutdown().await;
 }
 
@@ -277,7 +335,7 @@ async fn fabric_blocker(fabric: &steadfast::Steadfast) -> String {
 }
 
 async fn a_command_that_has_not_begun_in_time_expires(f: Fixture) {
-    let gate = Gate(Arc::new(Notify::new()));
+    let gate = Gate::new();
     let short = Contract::new().expires_after(Duration::from_millis(50));
     let fabric = f.fabric().state(gate.clone()).command(gated, short).start().await.unwrap();
     let begun = fabric.submit(gated, "begun".to_owned()).await.unwrap();
@@ -285,7 +343,7 @@ async fn a_command_that_has_not_begun_in_time_expires(f: Fixture) {
     let ended = waits.ended().await.unwrap().command;
     assert_eq!(ended.status, CommandStatus::Cancelled);
     assert_eq!(ended.error.unwrap().code(), "SF-0510");
-    gate.0.notify_one();
+    gate.open.notify_one();
     assert_eq!(begun.result().await.unwrap(), "begun", "what has begun is let end");
     // Nobody was there in time: whoever takes it from its queue ends it instead.
     let past = steadfast::Timestamp::from_micros(1);
