@@ -9,11 +9,13 @@
 #[macro_use]
 mod lifecycle;
 
+pub mod alert;
 pub mod command;
 pub mod driver;
 pub mod env;
 pub mod envelope;
 pub mod error;
+pub mod event;
 pub mod json;
 pub mod key;
 pub mod limits;
@@ -21,6 +23,7 @@ pub mod retry;
 pub mod run;
 pub mod runtime;
 pub mod schedule;
+pub mod sink;
 pub mod time;
 pub mod trigger;
 pub mod workflow;

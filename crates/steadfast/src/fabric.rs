@@ -17,8 +17,11 @@ use crate::activity::{self, Activity};
 use crate::client::Client;
 use crate::command::{Contract, Contracts};
 use crate::env::TokioEnv;
+use crate::event::Retention;
+use crate::flow::publish::Relay;
 use crate::flow::sync;
 use crate::queue::Queue;
+use crate::sink::{self, Sink};
 use crate::trigger::{OnEvent, Schedule};
 
 /// A process that runs workflows. It is also a [`Client`].
@@ -26,6 +29,8 @@ use crate::trigger::{OnEvent, Schedule};
 pub struct Steadfast {
     client: Client,
     worker: Worker,
+    relay: Relay,
+    retention: Retention,
     stopping: Arc<AtomicBool>,
 }
 
@@ -42,6 +47,8 @@ impl Steadfast {
             contracts: Contracts::default(),
             definitions: Vec::new(),
             source: "code".to_owned(),
+            sinks: Vec::new(),
+            retention: Retention::default(),
             refusal: None,
         }
     }
@@ -61,6 +68,12 @@ impl Steadfast {
     pub async fn shutdown(&self) {
         self.stopping.store(true, Ordering::Release);
         self.worker.shutdown().await;
+    }
+
+    /// Gives new events their numbers and sends to the sinks of this process what is due now; gives
+    /// how many have arrived. The fabric does this by itself, each second.
+    pub async fn publish(&self) -> Result<usize> {
+        self.relay.tick().await
     }
 
     /// Runs until the process is asked to stop (Ctrl-C or SIGTERM), then shuts down.
@@ -88,19 +101,24 @@ impl Steadfast {
     /// Makes the triggers what the program says, and ticks where there is anything to tick for.
     async fn begin(&self, source: &str, triggers: &[Trigger]) -> Result<()> {
         let client = &self.client;
+        self.relay.begin().await?;
         if !client.contracts.is_empty() {
             sync::sync(&client.scheduler, &client.inner, source, triggers).await?;
-        } else if client.triggers().await?.is_empty() {
+        } else if client.triggers().await?.is_empty() && !self.relay.has_sinks() {
             return Ok(());
         }
         self.keep_ticking();
         Ok(())
     }
 
-    /// Ticks until the shutdown: schedules each second, commands whose time is up each fifth.
+    /// Ticks until the shutdown: schedules and events each second, commands whose time is up each
+    /// fifth, retention now and then.
     fn keep_ticking(&self) {
         const PAUSE: Duration = Duration::from_secs(1);
+        // Not at once, and not by all processes of a start together with everything else.
+        const RETENTION: u64 = 600;
         let (client, stopping) = (self.client.clone(), self.stopping.clone());
+        let (relay, retention) = (self.relay.clone(), self.retention);
         let env = client.inner.env().clone();
         let ticks = async move {
             for round in 0u64.. {
@@ -114,6 +132,14 @@ impl Steadfast {
                     && let Err(error) = client.inner.settle_commands(client.inner.now()).await
                 {
                     tracing::error!(%error, "commands cannot be settled");
+                }
+                if let Err(error) = relay.tick().await {
+                    tracing::error!(%error, "events cannot be published");
+                }
+                if round % RETENTION == RETENTION / 2
+                    && let Err(error) = client.retain_events(&retention).await
+                {
+                    tracing::error!(%error, "old events cannot be removed");
                 }
                 client.inner.env().sleep(PAUSE).await;
             }
@@ -142,6 +168,8 @@ pub struct Builder {
     contracts: Contracts,
     definitions: Vec<Definition>,
     source: String,
+    sinks: Vec<Sink>,
+    retention: Retention,
     refusal: Option<steadfast_core::Error>,
 }
 
@@ -222,6 +250,19 @@ impl Builder {
         self
     }
 
+    /// A place that gets events, from now on and at least once each.
+    pub fn sink(mut self, sink: Sink) -> Self {
+        self.sinks.push(sink);
+        self
+    }
+
+    /// How long events are kept.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
+        let checked = retention.check();
+        self.note(checked)
+    }
+
     /// Shares a value with workflows, which get it by `cx.state::<T>()`.
     pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.registry.state.insert(value);
@@ -296,6 +337,7 @@ impl Builder {
         if let Some(refusal) = self.refusal {
             return Err(refusal);
         }
+        sink::check_all(&self.sinks)?;
         let store = match self.store {
             Some(store) => store,
             None => steadfast_store::open(&self.url).await?,
@@ -320,7 +362,9 @@ impl Builder {
         registry.state.insert(activity::Log(store.clone()));
         let worker = Worker::start(env, store, registry, self.config).await?;
         let client = Client::of_worker(worker.clone(), version, contracts);
-        let fabric = Steadfast { client, worker, stopping: Arc::default() };
+        let relay = Relay::new(client.inner.clone(), self.sinks, worker.id());
+        let (retention, stopping) = (self.retention, Arc::default());
+        let fabric = Steadfast { client, worker, relay, retention, stopping };
         let begun = fabric.begin(&self.source, &triggers).await;
         if let Err(error) = begun {
             fabric.shutdown().await;

@@ -5,6 +5,7 @@
 
 pub(crate) mod filter;
 pub(crate) mod ingress;
+pub(crate) mod publish;
 pub(crate) mod router;
 pub(crate) mod scheduler;
 pub(crate) mod sync;

@@ -30,12 +30,14 @@ mod activity;
 mod client;
 mod command;
 mod env;
+mod event;
 mod fabric;
 mod flow;
 mod fork;
 mod queue;
 mod run;
 mod schedule;
+mod sink;
 mod start;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod transaction;
@@ -45,6 +47,7 @@ pub use activity::{Activity, TaskTemplate};
 pub use client::{Client, RunInfo, Runs};
 pub use command::{Command, CommandInfo, Contract, SubmitCall};
 pub use env::TokioEnv;
+pub use event::{Retention, Verified};
 pub use fabric::{Builder, Steadfast};
 pub use flow::router::Routed;
 pub use fork::ForkCall;
@@ -52,7 +55,9 @@ pub use queue::Queue;
 pub use run::{Run, StreamReader};
 pub use schedule::{Backfill, Filled, ScheduleHandle, Slot, TriggerInfo};
 pub use schemars;
+pub use sink::Sink;
 pub use start::StartCall;
+pub use steadfast_core::alert::{Alerts, Rule as AlertRule, Severity};
 pub use steadfast_core::command::{
     CancellationMode, Capability, CommandType, Context, Ingress, RetryPolicy,
 };
@@ -60,8 +65,10 @@ pub use steadfast_core::driver::{
     Kind as StepKind, Record as StepRecord, RecordState as StepState,
 };
 pub use steadfast_core::envelope::Envelope;
+pub use steadfast_core::event::{Anchor, Break, CloudEvent};
 pub use steadfast_core::runtime::ExecutionRuntime;
 pub use steadfast_core::schedule::{Calendar, Misfire, Overlap, Schedule as Cron, SlotStatus};
+pub use steadfast_core::sink::{Dedup, Delivery, SinkTarget};
 pub use steadfast_core::trigger::{EventMatch, Trigger, When};
 pub use steadfast_core::workflow::{Child, Effect, Workflow};
 pub use steadfast_core::{
@@ -70,8 +77,8 @@ pub use steadfast_core::{
 pub use steadfast_runtime_native::{Explanation, Rule};
 pub use steadfast_store::Tally;
 pub use steadfast_store::op::{
-    ActivityRow, CommandRow, EventRow, Holder, ListCommands, ListEvents, Parent, RunFilter,
-    TaskRow, TriggerState,
+    ActivityRow, CommandRow, DeadLetter, EventRow, Holder, ListCommands, ListEvents, Parent,
+    RunFilter, SinkReport, SinkRow, SinkState, Sinks, TaskRow, TriggerState,
 };
 #[cfg(feature = "mysql")]
 pub use transaction::mysql;

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use steadfast_core::schedule::SlotStatus;
 use steadfast_core::{CommandStatus, RunStatus};
 
+use crate::append_only;
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::statement;
@@ -44,10 +45,14 @@ pub(crate) fn statements(dialect: Dialect, from: i64) -> Result<Vec<Ddl>, Error>
         for name in statement::schema().filter(|name| name.starts_with("create_")) {
             ddl.push(create(dialect, name));
         }
+        ddl.extend(append_only::triggers(dialect));
         return Ok(ddl);
     }
     let added = ADDED.iter().filter(|(since, _)| from < *since);
     ddl.extend(added.map(|(_, name)| create(dialect, name)));
+    if from < 3 {
+        ddl.extend(append_only::triggers(dialect));
+    }
     Ok(ddl)
 }
 
@@ -62,6 +67,15 @@ const ADDED: &[(i64, &str)] = &[
     (3, "create_command_duplicates"),
     (3, "create_domain_events"),
     (3, "create_domain_events_list"),
+    (3, "create_domain_events_seq"),
+    (3, "create_domain_events_unsealed"),
+    (3, "create_event_chain"),
+    (3, "create_event_tombstones"),
+    (3, "create_event_sinks"),
+    (3, "create_event_parked"),
+    (3, "create_event_parked_due"),
+    (3, "create_event_parked_seq"),
+    (3, "create_event_marks"),
     (3, "create_triggers"),
     (3, "create_triggers_due"),
     (3, "create_trigger_slots"),

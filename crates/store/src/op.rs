@@ -6,6 +6,7 @@
 //! Deliberately absent: anything that needs two operations to be safe.
 
 mod command;
+mod publish;
 mod queue;
 mod read;
 mod run;
@@ -18,6 +19,7 @@ use futures::future::BoxFuture;
 use steadfast_core::driver::Outcome;
 
 pub use command::*;
+pub use publish::*;
 pub use queue::*;
 pub use read::*;
 pub use run::*;
@@ -226,6 +228,26 @@ operations! {
     Backfill -> Backfilled, Write;
     /// Notes an activity's execution and its tasks.
     LogActivity -> Logged, Write;
+    /// Gives numbers and links to new events.
+    Seal -> Sealed, Write;
+    /// Removes old events.
+    Retain -> Retained, Write;
+    /// Creates a sink.
+    PutSink -> SinkPut, Write;
+    /// Starts or stops a sink.
+    SetSink -> SinkSet, Write;
+    /// Takes the right to send to a sink, with what there is to send.
+    TakeOutbox -> Outbox, Write;
+    /// Notes what became of it.
+    SettleOutbox -> OutboxSettled, Write;
+    /// Has dead letters sent again.
+    Redrive -> Redriven, Write;
+    /// Links of the chain of events.
+    ReadChain -> ChainPage, Read;
+    /// Sinks and where they stand.
+    ListSinks -> Sinks, Read;
+    /// Events that could not be sent.
+    ListDead -> DeadLetters, Read;
     /// One command.
     GetCommand -> FoundCommand, Read;
     /// Commands, newest first.

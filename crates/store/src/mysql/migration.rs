@@ -65,6 +65,8 @@ async fn run(session: &mut MySession, ddl: &Ddl) -> Result<(), Error> {
             WHERE table_schema = DATABASE() AND table_name = '{name}') \
          + (SELECT COUNT(*) FROM information_schema.statistics \
             WHERE table_schema = DATABASE() AND index_name = '{name}') \
+         + (SELECT COUNT(*) FROM information_schema.triggers \
+            WHERE trigger_schema = DATABASE() AND trigger_name = '{name}') \
          + (SELECT COUNT(*) FROM information_schema.columns \
             WHERE table_schema = DATABASE() \
                 AND table_name = '{table}' AND column_name = '{column}')",
@@ -73,5 +75,13 @@ async fn run(session: &mut MySession, ddl: &Ddl) -> Result<(), Error> {
     if !ddl.creates.is_empty() && session.number(&exists).await?.unwrap_or(0) > 0 {
         return Ok(());
     }
-    session.batch(&ddl.sql).await
+    match session.batch(&ddl.sql).await {
+        // Many hosts let nobody but themselves make triggers. The chain of events still shows what
+        // a trigger would have prevented.
+        Err(error @ Error::Refused(_)) if ddl.sql.starts_with("CREATE TRIGGER") => {
+            tracing::warn!(%error, "the database does not guard its events: no trigger was made");
+            Ok(())
+        }
+        done => done,
+    }
 }

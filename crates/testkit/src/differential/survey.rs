@@ -5,9 +5,9 @@
 use steadfast_core::Timestamp;
 use steadfast_store::Op;
 use steadfast_store::op::{
-    CommandRef, GetCommand, GetValue, InspectQueue, ListActivities, ListCommands, ListEvents,
-    ListQueues, ListRuns, ListSlots, ListSteps, ListTriggers, ListWorkers, Load, ReadStream,
-    RunFilter,
+    CommandRef, GetCommand, GetValue, InspectQueue, ListActivities, ListCommands, ListDead,
+    ListEvents, ListQueues, ListRuns, ListSinks, ListSlots, ListSteps, ListTriggers, ListWorkers,
+    Load, ReadChain, ReadStream, RunFilter,
 };
 
 use super::generate::command::TRIGGERS;
@@ -26,6 +26,11 @@ pub(super) fn questions(workspace: &str, now: Timestamp) -> Vec<Op> {
         Op::ListCommands(ListCommands { workspace: ws(), limit, ..ListCommands::default() }),
         Op::ListEvents(ListEvents { workspace: ws(), limit, ..ListEvents::default() }),
         Op::ListTriggers(ListTriggers { workspace: ws(), trigger_id: None }),
+    ]);
+    asked.extend([
+        Op::ReadChain(ReadChain { workspace: ws(), after: 0, limit }),
+        Op::ListSinks(ListSinks { workspace: ws(), count_dead: true }),
+        Op::ListDead(ListDead { workspace: ws(), sink: None, after: None, limit }),
     ]);
     for id in TRIGGERS {
         let (from, until) = (Timestamp::from_micros(0), Timestamp::NEVER);
