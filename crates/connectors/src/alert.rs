@@ -59,7 +59,8 @@ impl Alert {
             Channel::Slack { url } => (url.read()?, notice.to_slack(event)),
         };
         let (url, body) = (http::address(&url)?, body.to_string());
-        Ok(http::post(&self.client, &url, "application/json", &[], body, now).await)
+        let to = http::To { client: &self.client, url: &url, timeout: http::PATIENCE };
+        Ok(http::post(to, "application/json", &[], body, now).await)
     }
 }
 

@@ -45,10 +45,16 @@ pub(crate) fn shown(url: &Url) -> String {
     format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
 }
 
+/// Whom to ask, and for how long.
+pub(crate) struct To<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) url: &'a Url,
+    pub(crate) timeout: Duration,
+}
+
 /// Posts a body, and says what the answer means.
 pub(crate) async fn post(
-    client: &Client,
-    url: &Url,
+    to: To<'_>,
     content_type: &'static str,
     headers: &[(&'static str, String)],
     body: String,
@@ -63,7 +69,7 @@ pub(crate) async fn post(
         };
         sent.insert(HeaderName::from_static(name), value);
     }
-    let request = client.post(url.clone()).timeout(PATIENCE).headers(sent).body(body);
+    let request = to.client.post(to.url.clone()).timeout(to.timeout).headers(sent).body(body);
     let answer = match request.send().await {
         Ok(answer) => answer,
         Err(error) => {

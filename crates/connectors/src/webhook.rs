@@ -4,6 +4,8 @@
 //! receiver knows a repetition; the signature covers id, time of the attempt and body; the secret
 //! is read anew for each attempt.
 
+use std::time::Duration;
+
 use futures::future::BoxFuture;
 use reqwest::{Client, Url};
 use standardwebhooks::Webhook as Signer;
@@ -21,6 +23,7 @@ pub struct Webhook {
     client: Client,
     url: Url,
     secrets: Vec<Secret>,
+    timeout: Duration,
 }
 
 impl Webhook {
@@ -28,13 +31,20 @@ impl Webhook {
     /// `file:PATH`.
     pub fn new(url: &str, secret: &str) -> Result<Self> {
         let secrets = vec![Secret::parse(secret)?];
-        Ok(Self { client: http::client()?, url: http::address(url)?, secrets })
+        let (client, url) = (http::client()?, http::address(url)?);
+        Ok(Self { client, url, secrets, timeout: http::PATIENCE })
     }
 
     /// A second secret: while receivers change theirs, requests are signed with both.
     pub fn also_signed_with(mut self, secret: &str) -> Result<Self> {
         self.secrets.push(Secret::parse(secret)?);
         Ok(self)
+    }
+
+    /// How long the receiver may take to answer (15 s by default).
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
     }
 
     fn signatures(&self, id: &str, at: i64, body: &str) -> Result<String> {
@@ -73,7 +83,8 @@ impl SinkTarget for Webhook {
                 ("webhook-signature", signature),
             ];
             let kind = "application/cloudevents+json; charset=utf-8";
-            http::post(&self.client, &self.url, kind, &headers, body, now).await
+            let to = http::To { client: &self.client, url: &self.url, timeout: self.timeout };
+            http::post(to, kind, &headers, body, now).await
         })
     }
 }

@@ -98,6 +98,9 @@ impl Rule {
 /// The rules that everybody needs.
 pub fn standard() -> Vec<Rule> {
     let failed = |name: &str| Rule::new(name, "command.failed").field("/error/class", name);
+    let late = |event_type: &str| {
+        Rule::new("deadline_not_met", event_type).summary("a command did not begin in time")
+    };
     vec![
         failed("permanent_connector_error")
             .severity(Severity::Critical)
@@ -112,7 +115,9 @@ pub fn standard() -> Vec<Rule> {
         Rule::new("effect_unknown", "effect.unknown")
             .severity(Severity::Critical)
             .summary("nobody knows whether an effect took place"),
-        Rule::new("deadline_not_met", "command.expired").summary("a command did not begin in time"),
+        late("command.expired"),
+        // What waits on a queue cannot become expired: it is cancelled, and says why.
+        late("command.cancelled").field("/error/code", "SF-0510"),
         Rule::new("compensation_drift", "*compensation_drift")
             .severity(Severity::Critical)
             .summary("an effect is not undone as it was declared"),
@@ -301,6 +306,9 @@ mod tests {
         ] {
             assert_eq!(rule(event_type, json!({})), found(name), "{event_type}");
         }
+        let late = json!({ "error": { "class": "cancelled", "code": "SF-0510" } });
+        assert_eq!(rule("command.cancelled", late), found("deadline_not_met"));
+        assert_eq!(rule("command.cancelled", failed("cancelled")), None);
         assert_eq!(rule("effect.succeeded", json!({})), None);
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::join_all;
 use steadfast_core::env::Env;
 use steadfast_core::runtime::ExecutionRuntime as _;
 use steadfast_core::trigger::Trigger;
@@ -29,7 +30,7 @@ use crate::trigger::{OnEvent, Schedule};
 pub struct Steadfast {
     client: Client,
     worker: Worker,
-    relay: Relay,
+    relays: Vec<Relay>,
     retention: Retention,
     stopping: Arc<AtomicBool>,
 }
@@ -73,7 +74,11 @@ impl Steadfast {
     /// Gives new events their numbers and sends to the sinks of this process what is due now; gives
     /// how many have arrived. The fabric does this by itself, each second.
     pub async fn publish(&self) -> Result<usize> {
-        self.relay.tick().await
+        let mut arrived = 0;
+        for sent in join_all(self.relays.iter().map(Relay::tick)).await {
+            arrived += sent?;
+        }
+        Ok(arrived)
     }
 
     /// Runs until the process is asked to stop (Ctrl-C or SIGTERM), then shuts down.
@@ -101,24 +106,27 @@ impl Steadfast {
     /// Makes the triggers what the program says, and ticks where there is anything to tick for.
     async fn begin(&self, source: &str, triggers: &[Trigger]) -> Result<()> {
         let client = &self.client;
-        self.relay.begin().await?;
+        for relay in &self.relays {
+            relay.begin().await?;
+        }
         if !client.contracts.is_empty() {
             sync::sync(&client.scheduler, &client.inner, source, triggers).await?;
-        } else if client.triggers().await?.is_empty() && !self.relay.has_sinks() {
+        } else if client.triggers().await?.is_empty() && !self.relays[0].has_sink() {
             return Ok(());
         }
         self.keep_ticking();
+        for relay in &self.relays {
+            self.keep_publishing(relay.clone());
+        }
         Ok(())
     }
 
-    /// Ticks until the shutdown: schedules and events each second, commands whose time is up each
-    /// fifth, retention now and then.
+    /// Ticks until the shutdown: schedules each second, commands whose time is up each fifth, old
+    /// events each six-hundredth.
     fn keep_ticking(&self) {
         const PAUSE: Duration = Duration::from_secs(1);
-        // Not at once, and not by all processes of a start together with everything else.
-        const RETENTION: u64 = 600;
         let (client, stopping) = (self.client.clone(), self.stopping.clone());
-        let (relay, retention) = (self.relay.clone(), self.retention);
+        let retention = self.retention;
         let env = client.inner.env().clone();
         let ticks = async move {
             for round in 0u64.. {
@@ -133,10 +141,8 @@ impl Steadfast {
                 {
                     tracing::error!(%error, "commands cannot be settled");
                 }
-                if let Err(error) = relay.tick().await {
-                    tracing::error!(%error, "events cannot be published");
-                }
-                if round % RETENTION == RETENTION / 2
+                // Not at once: a start has enough to do.
+                if round % 600 == 300
                     && let Err(error) = client.retain_events(&retention).await
                 {
                     tracing::error!(%error, "old events cannot be removed");
@@ -145,6 +151,23 @@ impl Steadfast {
             }
         };
         env.spawn("ticks", Box::pin(ticks));
+    }
+
+    /// Publishes to one sink until the shutdown, each second. Apart from the other ticks, because a
+    /// sink may be slow.
+    fn keep_publishing(&self, relay: Relay) {
+        const PAUSE: Duration = Duration::from_secs(1);
+        let (env, stopping) = (self.client.inner.env().clone(), self.stopping.clone());
+        let clock = env.clone();
+        let ticks = async move {
+            while !stopping.load(Ordering::Acquire) {
+                if let Err(error) = relay.tick().await {
+                    tracing::error!(%error, "events cannot be published");
+                }
+                clock.sleep(PAUSE).await;
+            }
+        };
+        env.spawn("events", Box::pin(ticks));
     }
 }
 
@@ -362,9 +385,9 @@ impl Builder {
         registry.state.insert(activity::Log(store.clone()));
         let worker = Worker::start(env, store, registry, self.config).await?;
         let client = Client::of_worker(worker.clone(), version, contracts);
-        let relay = Relay::new(client.inner.clone(), self.sinks, worker.id());
+        let relays = Relay::all(&client.inner, self.sinks, worker.id());
         let (retention, stopping) = (self.retention, Arc::default());
-        let fabric = Steadfast { client, worker, relay, retention, stopping };
+        let fabric = Steadfast { client, worker, relays, retention, stopping };
         let begun = fabric.begin(&self.source, &triggers).await;
         if let Err(error) = begun {
             fabric.shutdown().await;

@@ -157,5 +157,9 @@ fn write(path: Option<&std::path::Path>, line: &str) -> std::io::Result<()> {
     // One write, so that the lines of two processes do not mix; and on the disk before it counts.
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
     file.write_all(line.as_bytes())?;
-    file.sync_data()
+    match file.sync_data() {
+        // A pipe or a device has no disk.
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
+        done => done,
+    }
 }

@@ -146,3 +146,73 @@ fn escaped(text: &str) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Timestamp;
+
+    fn facts(event_type: &'static str, payload: &'static str) -> Facts<'static> {
+        Facts {
+            workspace: "a b/c",
+            event_id: "evt_c1_000002",
+            command_id: "c1",
+            purpose: "event",
+            event_type,
+            payload,
+            actor: "user:1",
+            trace_id: "0af7651916cd43dd8448eb211c80319c",
+            created_at: Timestamp::from_micros(1_000_000),
+        }
+    }
+
+    /// R106
+    #[test]
+    fn r106_an_event_is_a_cloud_event_to_the_letter() {
+        let made =
+            CloudEvent::of(&facts("command.queued", "{\"from\":\"validated\"}"), 7, Some("x"));
+        let [event] = &made[..] else { panic!("one event: {made:?}") };
+        let span = event.extension("traceparent").unwrap().to_owned();
+        assert!(span.starts_with("00-0af7651916cd43dd8448eb211c80319c-1") && span.len() == 55);
+        assert_eq!(
+            event.to_json(),
+            json!({
+                "specversion": "1.0", "id": "evt_c1_000002", "source": "steadfast/a%20b%2Fc",
+                "type": "steadfast.command.queued", "subject": "c1",
+                "time": "1970-01-01T00:00:01.000000Z", "datacontenttype": "application/json",
+                "data": { "from": "validated" }, "sequence": "0000000000000000007",
+                "partitionkey": "c1", "purpose": "event", "actor": "user:1",
+                "correlationid": "x", "traceparent": span,
+            })
+        );
+    }
+
+    /// R120
+    #[test]
+    fn r120_the_turns_of_a_run_are_also_those_of_its_workflow() {
+        for (own, twin) in [
+            ("command.running", "steadfast.workflow.started"),
+            ("command.succeeded", "steadfast.workflow.completed"),
+            ("command.failed", "steadfast.workflow.failed"),
+            ("command.compensated", "steadfast.workflow.compensated"),
+        ] {
+            let made = CloudEvent::of(&facts(own, "{}"), 1, None);
+            assert_eq!((made.len(), made[1].event_type.as_str()), (2, twin));
+            assert_eq!(made[1].id, "evt_c1_000002-workflow");
+        }
+        assert_eq!(CloudEvent::of(&facts("command.cancelled", "{}"), 1, None).len(), 1);
+    }
+
+    #[test]
+    fn what_is_too_large_is_referred_to_and_what_is_no_attribute_is_left_out() {
+        let large = format!("\"{}\"", "x".repeat(DATA_BYTES));
+        let facts = Facts { payload: &large, actor: "", trace_id: "t", ..facts("a", "") };
+        let event = CloudEvent::of(&facts, 1, Some("")).remove(0);
+        assert_eq!(event.data, None);
+        assert_eq!(event.extension("dataref"), Some("steadfast/a%20b%2Fc/events/evt_c1_000002"));
+        for absent in ["actor", "traceparent", "correlationid"] {
+            assert_eq!(event.extension(absent), None, "{absent}");
+        }
+        assert!(event.to_json().to_string().len() < 64 * 1024);
+    }
+}

@@ -11,7 +11,7 @@ mod batch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::lock::Mutex;
 use steadfast_core::{Result, Timestamp, limits};
 use steadfast_runtime_native::Client;
 use steadfast_store::op;
@@ -26,26 +26,38 @@ const BATCHES: usize = 50;
 /// Batches sealed in one tick.
 const SEALS: usize = 50;
 
-/// Sends. Cheap to clone.
+/// Sends to one sink. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Relay {
     client: Client,
-    sinks: Arc<Vec<Sink>>,
+    sink: Option<Sink>,
     owner: String,
+    /// One tick at a time: two of one process would not be told apart by the store.
+    ticking: Arc<Mutex<()>>,
 }
 
 impl Relay {
-    pub(crate) fn new(client: Client, sinks: Vec<Sink>, owner: &str) -> Self {
-        Self { client, sinks: Arc::new(sinks), owner: owner.to_owned() }
+    /// One for each sink, because none may wait for another; without sinks, one that seals.
+    pub(crate) fn all(client: &Client, sinks: Vec<Sink>, owner: &str) -> Vec<Self> {
+        let of = |sink| Self {
+            client: client.clone(),
+            sink,
+            owner: owner.to_owned(),
+            ticking: Arc::default(),
+        };
+        match sinks.is_empty() {
+            true => vec![of(None)],
+            false => sinks.into_iter().map(|sink| of(Some(sink))).collect(),
+        }
     }
 
-    pub(crate) fn has_sinks(&self) -> bool {
-        !self.sinks.is_empty()
+    pub(crate) fn has_sink(&self) -> bool {
+        self.sink.is_some()
     }
 
-    /// Makes the sinks known, so that nothing that happens from now on passes them by.
+    /// Makes the sink known, so that nothing that happens from now on passes it by.
     pub(crate) async fn begin(&self) -> Result<()> {
-        for sink in self.sinks.iter() {
+        if let Some(sink) = &self.sink {
             let put = op::PutSink {
                 workspace: self.client.workspace().to_owned(),
                 sink: sink.name.clone(),
@@ -61,19 +73,19 @@ impl Relay {
 
     /// Seals what is new and sends what is due; gives how many events have arrived.
     pub(crate) async fn tick(&self) -> Result<usize> {
+        let _alone = self.ticking.lock().await;
         let workspace = self.client.workspace().to_owned();
         let listed = self.client.ask(op::ListSinks { workspace, count_dead: false }).await?;
         let head = if listed.unsealed { self.seal().await? } else { listed.head };
         let now = self.client.now();
-        let busy = self.sinks.iter().filter(|sink| {
-            let report = listed.sinks.iter().find(|report| report.row.sink == sink.name);
-            report.is_some_and(|report| has_work(report, head, now))
-        });
-        let mut arrived = 0;
-        for sent in join_all(busy.map(|sink| self.serve(sink))).await {
-            arrived += sent?;
+        let Some(sink) = &self.sink else {
+            return Ok(0);
+        };
+        let report = listed.sinks.iter().find(|report| report.row.sink == sink.name);
+        match report.is_some_and(|report| has_work(report, head, now)) {
+            true => self.serve(sink).await,
+            false => Ok(0),
         }
-        Ok(arrived)
     }
 
     /// Gives numbers to new events; gives the last number.
@@ -89,8 +101,8 @@ impl Relay {
                         break;
                     }
                 }
-                // Whoever was first goes on with it.
-                op::Sealed::Busy => break,
+                // Somebody was first: there may be nothing left.
+                op::Sealed::Busy => {}
             }
         }
         Ok(head)

@@ -8,6 +8,7 @@ mod clock;
 mod commands;
 mod events;
 mod messages;
+mod publish;
 mod queues;
 mod runs;
 mod schedules;
@@ -43,6 +44,7 @@ pub fn cases() -> Vec<(&'static str, Case)> {
         commands::CASES,
         schedules::CASES,
         events::CASES,
+        publish::CASES,
     ]
     .concat()
 }
