@@ -5,8 +5,10 @@
 //! if what was asked for is so. Deliberately absent: logic. Commands call the SDK.
 #![allow(clippy::print_stdout, reason = "this is the face that talks")]
 
+mod audit;
 mod command;
 mod demo;
+mod event;
 mod explain;
 mod output;
 mod schedule;
@@ -31,6 +33,10 @@ enum Noun {
     Schedule(schedule::Args),
     /// Commands: which there are, what happened to one, cancel.
     Command(command::Args),
+    /// Events: what happened, where it was sent, what could not be.
+    Event(event::Args),
+    /// Whether events are still what they were when they were written.
+    Audit(audit::Args),
     /// The worker that the demonstration kills.
     #[command(hide = true)]
     DemoWorker(demo::WorkerArgs),
@@ -43,6 +49,8 @@ async fn main() -> anyhow::Result<std::process::ExitCode> {
         Noun::Explain(args) => explain::explain(args).await,
         Noun::Schedule(args) => schedule::schedule(args).await,
         Noun::Command(args) => command::command(args).await,
+        Noun::Event(args) => event::event(args).await,
+        Noun::Audit(args) => audit::audit(args).await,
         Noun::DemoWorker(args) => demo::worker(args).await,
     }
 }

@@ -96,6 +96,60 @@ fn an_operator_sees_and_steers_a_schedule() {
     assert!(at(&["schedule", "trigger", "nightly"]).0.contains("new"));
 }
 
+/// R33, R30
+#[test]
+fn an_operator_reads_events_and_verifies_them() {
+    let (_folder, store) = nightly();
+    let run = |args: &[&str]| steadfast(&[args, &["--store", &store]].concat());
+    let at = |args: &[&str]| {
+        let (code, out, err) = run(args);
+        assert_eq!(code, 0, "{args:?}: {out}{err}");
+        (out, err)
+    };
+    let range = ["--from", "2026-06-02", "--to", "2026-06-03"];
+    at(&[&["schedule", "backfill", "nightly"], &range[..]].concat());
+    let (out, _) = at(&["event", "list", "--type", "command.", "-o", "ids"]);
+    assert_eq!(out.lines().count(), 6, "{out}");
+    let (out, err) = at(&["event", "list", "--limit", "2", "--json"]);
+    assert_eq!(out.lines().count(), 2, "{out}");
+    let event: serde_json::Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&event["event_type"], &event["purpose"]),
+        (&"command.created".into(), &"event".into())
+    );
+    let next = err.trim().strip_prefix("more: --after ").unwrap();
+    assert_eq!(at(&["event", "list", "--after", next, "-o", "ids"]).0.lines().count(), 4);
+    let id = event["command_id"].as_str().unwrap();
+    assert_eq!(at(&["event", "list", "--command", id, "-o", "ids"]).0.lines().count(), 3);
+    assert_eq!(at(&["event", "list", "--purpose", "audit", "-o", "ids"]).0, "");
+    assert_eq!(at(&["event", "list", "--since", "2999-01-01", "-o", "ids"]).0, "");
+    let (out, err) = at(&["audit", "verify"]);
+    assert!(out.starts_with("0:") && err.starts_with("whole: 0 events"), "{out}{err}");
+    seal(&store);
+    let (out, err) = at(&["audit", "verify"]);
+    assert!(out.starts_with("6:") && err.starts_with("whole: 6 events"), "{out}{err}");
+    at(&["audit", "verify", "--anchor", out.trim()]);
+    let other = format!("6:{}", "0".repeat(64));
+    let (code, out, err) = run(&["audit", "verify", "--anchor", &other, "-o", "json"]);
+    assert!(code == 1 && err.contains("number 6") && err.contains("SF-0902"), "{out}{err}");
+    let found: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&found["whole"], &found["broken"]["seq"]), (&false.into(), &6.into()));
+    assert!(at(&["event", "sinks"]).0.starts_with("SINK"));
+    assert!(at(&["event", "dead"]).0.starts_with("EVENT"));
+    for verb in ["redrive", "enable", "disable"] {
+        let (code, _, err) = run(&["event", verb, "hook"]);
+        assert!(code != 0 && err.contains("SF-0906"), "{verb}: {err}");
+    }
+}
+
+fn seal(store: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = steadfast::Client::connect(store).await.unwrap();
+        assert_eq!(client.seal_events().await.unwrap().seq, 6);
+    });
+}
+
 #[test]
 fn what_is_not_there_is_said_with_its_code() {
     let (_folder, store) = nightly();

@@ -7,6 +7,7 @@
 //! Deliberately absent: making streams. How long messages are kept is for their owner to decide.
 
 mod message;
+mod sink;
 
 use std::future::Future;
 use std::pin::pin;
@@ -19,6 +20,8 @@ use futures::future::{Either, FutureExt, Shared, join_all, select};
 use futures::stream::StreamExt;
 use steadfast_core::error::{Error, ErrorClass, Result};
 use steadfast_core::{Envelope, key};
+
+pub use sink::NatsSink;
 
 /// How long one request for a message stays open; after a reconnect it is how long we may wait.
 const PULL: Duration = Duration::from_secs(5);

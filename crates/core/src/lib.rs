@@ -9,6 +9,7 @@
 #[macro_use]
 mod lifecycle;
 
+pub mod alert;
 pub mod approval;
 pub mod command;
 pub mod connector;
@@ -17,6 +18,7 @@ pub mod effect;
 pub mod env;
 pub mod envelope;
 pub mod error;
+pub mod event;
 pub mod gate;
 pub mod json;
 pub mod key;
@@ -26,6 +28,7 @@ pub mod retry;
 pub mod run;
 pub mod runtime;
 pub mod schedule;
+pub mod sink;
 pub mod time;
 pub mod trigger;
 pub mod workflow;

@@ -43,3 +43,16 @@ pub const CATCHUP_SLOTS: u32 = 1000;
 pub const SLOT_BATCH: usize = 500;
 /// Longest trigger id: with a moment behind it, it becomes a run's id.
 pub const TRIGGER_BYTES: usize = 200;
+/// Most events given their numbers by one commit.
+pub const SEAL_BATCH: usize = 256;
+/// Least time an audit event is kept, in days.
+pub const AUDIT_DAYS: u32 = 90;
+/// Most events of a sink that wait for another attempt, or behind one that does: beyond it the sink
+/// reads no further, and what follows waits in its place.
+pub const PARKED_EVENTS: usize = 1000;
+/// Most events of a sink taken at a time: they are in memory together.
+pub const OUTBOX_BATCH: usize = 100;
+/// Attempts to send an event before it becomes a dead letter.
+pub const DELIVERY_ATTEMPTS: u32 = 12;
+/// Longest name of a sink: with a number behind it, it becomes part of an event's id.
+pub const SINK_BYTES: usize = 100;

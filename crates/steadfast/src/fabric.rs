@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::join_all;
 use steadfast_core::connector::Connector;
 use steadfast_core::env::Env;
 use steadfast_core::runtime::ExecutionRuntime as _;
@@ -20,10 +21,13 @@ use crate::agent;
 use crate::client::Client;
 use crate::command::{Contract, Contracts};
 use crate::env::TokioEnv;
+use crate::event::Retention;
 use crate::flow::perform::Gatekeeper;
+use crate::flow::publish::Relay;
 use crate::flow::{compensate, sync};
 use crate::governance::Governance;
 use crate::queue::Queue;
+use crate::sink::{self, Sink};
 use crate::trigger::{OnEvent, Schedule};
 
 /// A process that runs workflows. It is also a [`Client`].
@@ -32,6 +36,8 @@ pub struct Steadfast {
     client: Client,
     worker: Worker,
     desk: agent::Desk,
+    relays: Vec<Relay>,
+    retention: Retention,
     stopping: Arc<AtomicBool>,
 }
 
@@ -49,6 +55,8 @@ impl Steadfast {
             governance: Governance::default(),
             definitions: Vec::new(),
             source: "code".to_owned(),
+            sinks: Vec::new(),
+            retention: Retention::default(),
             refusal: None,
         }
     }
@@ -69,6 +77,16 @@ impl Steadfast {
         self.stopping.store(true, Ordering::Release);
         self.worker.shutdown().await;
         self.desk.set(None);
+    }
+
+    /// Gives new events their numbers and sends to the sinks of this process what is due now; gives
+    /// how many have arrived. The fabric does this by itself, each second.
+    pub async fn publish(&self) -> Result<usize> {
+        let mut arrived = 0;
+        for sent in join_all(self.relays.iter().map(Relay::tick)).await {
+            arrived += sent?;
+        }
+        Ok(arrived)
     }
 
     /// Runs until the process is asked to stop (Ctrl-C or SIGTERM), then shuts down.
@@ -96,19 +114,27 @@ impl Steadfast {
     /// Makes the triggers what the program says, and ticks where there is anything to tick for.
     async fn begin(&self, source: &str, triggers: &[Trigger]) -> Result<()> {
         let client = &self.client;
+        for relay in &self.relays {
+            relay.begin().await?;
+        }
         if !client.contracts.is_empty() {
             sync::sync(&client.scheduler, &client.inner, source, triggers).await?;
-        } else if client.triggers().await?.is_empty() {
+        } else if client.triggers().await?.is_empty() && !self.relays[0].has_sink() {
             return Ok(());
         }
         self.keep_ticking();
+        for relay in &self.relays {
+            self.keep_publishing(relay.clone());
+        }
         Ok(())
     }
 
-    /// Ticks until the shutdown: schedules each second, commands whose time is up each fifth.
+    /// Ticks until the shutdown: schedules each second, commands whose time is up each fifth, old
+    /// events each six-hundredth.
     fn keep_ticking(&self) {
         const PAUSE: Duration = Duration::from_secs(1);
         let (client, stopping) = (self.client.clone(), self.stopping.clone());
+        let retention = self.retention;
         let env = client.inner.env().clone();
         let ticks = async move {
             for round in 0u64.. {
@@ -126,10 +152,33 @@ impl Steadfast {
                 {
                     tracing::error!(%error, "commands cannot be settled");
                 }
+                // Not at once: a start has enough to do.
+                if round % 600 == 300
+                    && let Err(error) = client.retain_events(&retention).await
+                {
+                    tracing::error!(%error, "old events cannot be removed");
+                }
                 client.inner.env().sleep(PAUSE).await;
             }
         };
         env.spawn("ticks", Box::pin(ticks));
+    }
+
+    /// Publishes to one sink until the shutdown, each second. Apart from the other ticks, because a
+    /// sink may be slow.
+    fn keep_publishing(&self, relay: Relay) {
+        const PAUSE: Duration = Duration::from_secs(1);
+        let (env, stopping) = (self.client.inner.env().clone(), self.stopping.clone());
+        let clock = env.clone();
+        let ticks = async move {
+            while !stopping.load(Ordering::Acquire) {
+                if let Err(error) = relay.tick().await {
+                    tracing::error!(%error, "events cannot be published");
+                }
+                clock.sleep(PAUSE).await;
+            }
+        };
+        env.spawn("events", Box::pin(ticks));
     }
 }
 
@@ -154,6 +203,8 @@ pub struct Builder {
     governance: Governance,
     definitions: Vec<Definition>,
     source: String,
+    sinks: Vec<Sink>,
+    retention: Retention,
     refusal: Option<steadfast_core::Error>,
 }
 
@@ -247,6 +298,19 @@ impl Builder {
         self
     }
 
+    /// A place that gets events, from now on and at least once each.
+    pub fn sink(mut self, sink: Sink) -> Self {
+        self.sinks.push(sink);
+        self
+    }
+
+    /// How long events are kept.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
+        let checked = retention.check();
+        self.note(checked)
+    }
+
     /// Shares a value with workflows, which get it by `cx.state::<T>()`.
     pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.registry.state.insert(value);
@@ -321,6 +385,7 @@ impl Builder {
         if let Some(refusal) = self.refusal {
             return Err(refusal);
         }
+        sink::check_all(&self.sinks)?;
         let store = match self.store {
             Some(store) => store,
             None => steadfast_store::open(&self.url).await?,
@@ -352,7 +417,9 @@ impl Builder {
         let worker = Worker::start(env, store, registry, self.config).await?;
         let client = Client::of_worker(worker.clone(), version, contracts, governance);
         desk.set(Some(client.clone()));
-        let fabric = Steadfast { client, worker, desk, stopping: Arc::default() };
+        let relays = Relay::all(&client.inner, self.sinks, worker.id());
+        let (retention, stopping) = (self.retention, Arc::default());
+        let fabric = Steadfast { client, worker, desk, relays, retention, stopping };
         let begun = fabric.begin(&self.source, &triggers).await;
         if let Err(error) = begun {
             fabric.shutdown().await;

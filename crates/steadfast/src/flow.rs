@@ -8,6 +8,7 @@ pub(crate) mod compensate;
 pub(crate) mod filter;
 pub(crate) mod ingress;
 pub(crate) mod perform;
+pub(crate) mod publish;
 pub(crate) mod router;
 pub(crate) mod scheduler;
 pub(crate) mod sync;

@@ -32,6 +32,7 @@ mod approval;
 mod client;
 mod command;
 mod env;
+mod event;
 mod fabric;
 mod flow;
 mod fork;
@@ -40,6 +41,7 @@ mod ledger;
 mod queue;
 mod run;
 mod schedule;
+mod sink;
 mod start;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod transaction;
@@ -50,6 +52,7 @@ pub use agent::propose;
 pub use client::{Client, RunInfo, Runs};
 pub use command::{Command, CommandInfo, Contract, SubmitCall};
 pub use env::TokioEnv;
+pub use event::{Retention, Verified};
 pub use fabric::{Builder, Steadfast};
 pub use flow::compensate::Undo;
 pub use flow::router::Routed;
@@ -59,7 +62,9 @@ pub use queue::Queue;
 pub use run::{Run, StreamReader};
 pub use schedule::{Backfill, Filled, ScheduleHandle, Slot, TriggerInfo};
 pub use schemars;
+pub use sink::Sink;
 pub use start::StartCall;
+pub use steadfast_core::alert::{Alerts, Rule as AlertRule, Severity};
 pub use steadfast_core::approval::{ApprovalRequest, Approved, Vote};
 pub use steadfast_core::command::{
     CancellationMode, Capability, CommandType, Context, Ingress, RetryPolicy,
@@ -70,9 +75,11 @@ pub use steadfast_core::driver::{
 };
 pub use steadfast_core::effect::{Compensation, EffectType};
 pub use steadfast_core::envelope::Envelope;
+pub use steadfast_core::event::{Anchor, Break, CloudEvent};
 pub use steadfast_core::policy;
 pub use steadfast_core::runtime::ExecutionRuntime;
 pub use steadfast_core::schedule::{Calendar, Misfire, Overlap, Schedule as Cron, SlotStatus};
+pub use steadfast_core::sink::{Dedup, Delivery, SinkTarget};
 pub use steadfast_core::trigger::{EventMatch, Trigger, When};
 pub use steadfast_core::workflow::{Child, Effect, Workflow};
 pub use steadfast_core::{
@@ -82,9 +89,9 @@ pub use steadfast_core::{
 pub use steadfast_runtime_native::{Explanation, Rule};
 pub use steadfast_store::Tally;
 pub use steadfast_store::op::{
-    ActivityRow, ApprovalRow, CommandRow, Decided, EffectRow, EventRow, Holder, InvocationRow,
-    ListApprovals, ListCommands, ListEffects, ListEvents, ListInvocations, Parent, RunFilter,
-    TaskRow, TriggerState, Truth,
+    ActivityRow, ApprovalRow, CommandRow, DeadLetter, Decided, EffectRow, EventRow, Holder,
+    InvocationRow, ListApprovals, ListCommands, ListEffects, ListEvents, ListInvocations, Parent,
+    RunFilter, SinkReport, SinkRow, SinkState, Sinks, TaskRow, TriggerState, Truth,
 };
 #[cfg(feature = "mysql")]
 pub use transaction::mysql;

@@ -13,7 +13,9 @@ mod event;
 mod follow;
 mod govern;
 mod meter;
+mod outbox;
 mod own;
+mod publish;
 mod queue;
 mod read;
 mod rows;
@@ -77,6 +79,16 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::Advance(op) => Reply::Advance(trigger::advance(tx, op).await?),
         Op::Backfill(op) => Reply::Backfill(trigger::backfill(tx, op).await?),
         Op::LogActivity(op) => Reply::LogActivity(trigger::log_activity(tx, op).await?),
+        Op::Seal(op) => Reply::Seal(publish::seal(tx, op).await?),
+        Op::Retain(op) => Reply::Retain(publish::retain(tx, op).await?),
+        Op::PutSink(op) => Reply::PutSink(outbox::put(tx, op).await?),
+        Op::SetSink(op) => Reply::SetSink(outbox::set(tx, op).await?),
+        Op::TakeOutbox(op) => Reply::TakeOutbox(outbox::take(tx, op).await?),
+        Op::SettleOutbox(op) => Reply::SettleOutbox(outbox::settle(tx, op).await?),
+        Op::Redrive(op) => Reply::Redrive(outbox::redrive(tx, op).await?),
+        Op::ReadChain(op) => Reply::ReadChain(publish::read_chain(tx, op).await?),
+        Op::ListSinks(op) => Reply::ListSinks(outbox::list(tx, op).await?),
+        Op::ListDead(op) => Reply::ListDead(outbox::dead(tx, op).await?),
         Op::GetCommand(op) => Reply::GetCommand(read::get_command(tx, op).await?),
         Op::ListCommands(op) => Reply::ListCommands(read::list_commands(tx, op).await?),
         Op::ListEvents(op) => Reply::ListEvents(event::list(tx, op).await?),

@@ -46,6 +46,12 @@ const INVOCATION_COLUMNS: &str = "invocation_id, command_id, run_id, connector_n
 const APPROVAL_COLUMNS: &str = "approval_id, approval_type, action, reason, request_payload, \
     request_hash, requested_by, approvers, among, expires_at, escalate_at, command_id, run_id, \
     status, created_at, decided_at";
+/// Columns of `domain_events`, in the order in which `EventRow` is read.
+const EVENT_COLUMNS: &str = "event_id, command_id, purpose, event_type, payload, actor, trace_id, \
+    created_at";
+/// Columns of `event_sinks`, in the order in which `SinkRow` is read.
+const SINK_COLUMNS: &str = "sink, kind, place, state, reason, cursor_seq, owner, epoch, \
+    lease_until, created_at";
 /// Columns of `step`, in the order in which a record is read.
 const STEP_COLUMNS: &str = "function_id, seq, name, kind, state, input, output, error, \
     child_run_id, attempt, started_at, completed_at, next_at";
@@ -81,6 +87,18 @@ impl Dialect {
             ("effect_columns", _) => EFFECT_COLUMNS,
             ("invocation_columns", _) => INVOCATION_COLUMNS,
             ("approval_columns", _) => APPROVAL_COLUMNS,
+            ("event_columns", _) => EVENT_COLUMNS,
+            ("event_columns_of_e", _) => return Some(of("e", EVENT_COLUMNS)),
+            ("sink_columns", _) => SINK_COLUMNS,
+            // Events without a number are few, and are found without reading the others.
+            ("of_sealed", Sqlite | Postgres) => "WHERE seq IS NOT NULL",
+            ("of_unsealed", Sqlite | Postgres) => "WHERE seq IS NULL",
+            ("of_sealed" | "of_unsealed", Mysql) => "",
+            ("unsealed", Sqlite | Postgres) => "workspace, created_at, event_id",
+            ("unsealed", Mysql) => "workspace, seq, created_at, event_id",
+            ("by_unsealed", Sqlite) => "INDEXED BY domain_events_unsealed",
+            ("by_unsealed", Postgres) => "",
+            ("by_unsealed", Mysql) => "FORCE INDEX (domain_events_unsealed)",
             ("never", _) => "9223372036854775807",
             // A queue and a partition as one value; keys hold no line breaks.
             ("place", Sqlite | Postgres) => "queue || '\n' || partition_key",
@@ -147,4 +165,10 @@ impl Dialect {
             Dialect::Mysql => "?".to_owned(),
         }
     }
+}
+
+/// Columns, each with its table's name before it.
+fn of(table: &str, columns: &str) -> String {
+    let named = columns.split(',').map(|column| format!("{table}.{}", column.trim()));
+    named.collect::<Vec<_>>().join(", ")
 }

@@ -85,6 +85,13 @@ fn place(op: &Op) -> usize {
         Op::TakeOver(op) => (&op.workspace, &op.workspace),
         Op::Heartbeat(op) => (&op.workspace, &op.workspace),
         Op::Purge(op) => (&op.workspace, &op.workspace),
+        Op::Seal(op) => (&op.workspace, &op.workspace),
+        Op::Retain(op) => (&op.workspace, &op.workspace),
+        Op::PutSink(op) => (&op.workspace, &op.sink),
+        Op::SetSink(op) => (&op.workspace, &op.sink),
+        Op::TakeOutbox(op) => (&op.workspace, &op.sink),
+        Op::SettleOutbox(op) => (&op.workspace, &op.sink),
+        Op::Redrive(op) => (&op.workspace, &op.sink),
         // Reads have sessions of their own; here they would merely wait.
         Op::GetRun(_)
         | Op::GetEnds(_)
@@ -95,6 +102,9 @@ fn place(op: &Op) -> usize {
         | Op::ReadStream(_)
         | Op::ListQueues(_)
         | Op::InspectQueue(_)
+        | Op::ReadChain(_)
+        | Op::ListSinks(_)
+        | Op::ListDead(_)
         | Op::GetCommand(_)
         | Op::ListCommands(_)
         | Op::ListEvents(_)

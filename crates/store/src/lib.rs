@@ -12,6 +12,7 @@
     allow(dead_code)
 )]
 
+mod append_only;
 mod apply;
 mod backend;
 #[cfg(any(feature = "mysql", feature = "postgres"))]

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use steadfast_core::schedule::SlotStatus;
 use steadfast_core::{ApprovalStatus, CommandStatus, EffectStatus, RunStatus};
 
+use crate::append_only;
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::statement;
@@ -44,10 +45,16 @@ pub(crate) fn statements(dialect: Dialect, from: i64) -> Result<Vec<Ddl>, Error>
         for name in statement::schema().filter(|name| name.starts_with("create_")) {
             ddl.push(create(dialect, name));
         }
+        ddl.extend(append_only::triggers(dialect));
         return Ok(ddl);
     }
-    let added = ADDED.iter().filter(|(since, _)| from < *since);
+    // A table that is made now has all of its columns.
+    let whole = |name: &str| from < 3 && name.starts_with("add_domain_events");
+    let added = ADDED.iter().filter(|(since, name)| from < *since && !whole(name));
     ddl.extend(added.map(|(_, name)| create(dialect, name)));
+    if from < 4 {
+        ddl.extend(append_only::triggers(dialect));
+    }
     Ok(ddl)
 }
 
@@ -69,6 +76,17 @@ const ADDED: &[(i64, &str)] = &[
     (3, "create_activity_runs_list"),
     (3, "create_task_instances"),
     (3, "create_task_instances_run"),
+    (4, "add_domain_events__seq"),
+    (4, "add_domain_events__hash"),
+    (4, "create_domain_events_seq"),
+    (4, "create_domain_events_unsealed"),
+    (4, "create_event_chain"),
+    (4, "create_event_tombstones"),
+    (4, "create_event_sinks"),
+    (4, "create_event_parked"),
+    (4, "create_event_parked_due"),
+    (4, "create_event_parked_seq"),
+    (4, "create_event_marks"),
     (4, "create_domain_effects"),
     (4, "create_domain_effects_command"),
     (4, "create_domain_effects_key"),
@@ -87,6 +105,7 @@ fn create(dialect: Dialect, name: &str) -> Ddl {
     let sql = statement::fill(dialect, statement::raw(name));
     // A column is known by its table's name before it.
     let creates = match name.strip_prefix("add_") {
+        Some(column) if column.contains("__") => column.replacen("__", ".", 1),
         Some(column) => column.replacen('_', ".", 1),
         None => name.trim_start_matches("create_").to_owned(),
     };

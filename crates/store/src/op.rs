@@ -7,6 +7,7 @@
 
 mod command;
 mod govern;
+mod publish;
 mod queue;
 mod read;
 mod run;
@@ -20,6 +21,7 @@ use steadfast_core::driver::Outcome;
 
 pub use command::*;
 pub use govern::*;
+pub use publish::*;
 pub use queue::*;
 pub use read::*;
 pub use run::*;
@@ -236,6 +238,26 @@ operations! {
     Backfill -> Backfilled, Write;
     /// Notes an activity's execution and its tasks.
     LogActivity -> Logged, Write;
+    /// Gives numbers and links to new events.
+    Seal -> Sealed, Write;
+    /// Removes old events.
+    Retain -> Retained, Write;
+    /// Creates a sink.
+    PutSink -> SinkPut, Write;
+    /// Starts or stops a sink.
+    SetSink -> SinkSet, Write;
+    /// Takes the right to send to a sink, with what there is to send.
+    TakeOutbox -> Outbox, Write;
+    /// Notes what became of it.
+    SettleOutbox -> OutboxSettled, Write;
+    /// Has dead letters sent again.
+    Redrive -> Redriven, Write;
+    /// Links of the chain of events.
+    ReadChain -> ChainPage, Read;
+    /// Sinks and where they stand.
+    ListSinks -> Sinks, Read;
+    /// Events that could not be sent.
+    ListDead -> DeadLetters, Read;
     /// One command.
     GetCommand -> FoundCommand, Read;
     /// Commands, newest first.

@@ -17,6 +17,7 @@ const FILES: &[&str] = &[
     include_str!("sql/queue.sql"),
     include_str!("sql/command.sql"),
     include_str!("sql/govern.sql"),
+    include_str!("sql/event.sql"),
     include_str!("sql/trigger.sql"),
     include_str!("sql/together.sql"),
 ];

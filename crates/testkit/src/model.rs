@@ -11,7 +11,9 @@ mod claim;
 mod command;
 mod dependency;
 mod govern;
+mod outbox;
 mod own;
+mod publish;
 mod queue;
 mod read;
 mod saga;
@@ -70,6 +72,7 @@ pub struct Model {
     approvals: Table<Key, approval::Approval>,
     /// An amount and a moment, by workspace and name.
     meters: Table<Key, (i64, i64)>,
+    outward: publish::Outward,
     started: u64,
 }
 
@@ -186,6 +189,16 @@ impl Model {
             Op::Advance(op) => Reply::Advance(self.advance(op)),
             Op::Backfill(op) => Reply::Backfill(self.backfill(op)),
             Op::LogActivity(op) => Reply::LogActivity(self.log_activity(op)),
+            Op::Seal(op) => Reply::Seal(self.seal(op)),
+            Op::Retain(op) => Reply::Retain(self.retain(op)),
+            Op::PutSink(op) => Reply::PutSink(self.put_sink(op)),
+            Op::SetSink(op) => Reply::SetSink(self.set_sink(op)),
+            Op::TakeOutbox(op) => Reply::TakeOutbox(self.take_outbox(op)),
+            Op::SettleOutbox(op) => Reply::SettleOutbox(self.settle_outbox(op)),
+            Op::Redrive(op) => Reply::Redrive(self.redrive(op)),
+            Op::ReadChain(op) => Reply::ReadChain(self.read_chain(op)),
+            Op::ListSinks(op) => Reply::ListSinks(self.list_sinks(op)),
+            Op::ListDead(op) => Reply::ListDead(self.list_dead(op)),
             Op::GetCommand(op) => Reply::GetCommand(self.get_command(op)),
             Op::ListCommands(op) => Reply::ListCommands(self.list_commands(op)),
             Op::ListEvents(op) => Reply::ListEvents(self.list_events(op)),
@@ -229,6 +242,7 @@ impl Model {
         end(&mut self.invocations);
         end(&mut self.approvals);
         end(&mut self.meters);
+        self.outward.each(end);
     }
 
     fn run(&self, workspace: &str, run_id: &str) -> Option<&RunRow> {

@@ -61,7 +61,8 @@ async fn r098_mysql_conforms() {
 
 /// Which case shows which requirement: R75 R76 R78 R81 R84 R85 R86 R87 R88 R90 R91 R92 R93 R94 R97
 /// R103 X10 X16; of commands R1 R2 R3 R4 R5 R6 R7 R8 R9 R10 R34 R35 R36 R37 R38 R40 R42 R55 R56 R58
-/// R59 R60 R61 R62 R63 R64 R66 R67 R68 R69 R70 R71 R72 R99 R101 R104 X2 X8 X9.
+/// R59 R60 R61 R62 R63 R64 R66 R67 R68 R69 R70 R71 R72 R99 R101 R104 X2 X8 X9; of events R30 R31
+/// R32 R113 R114 R120.
 const SHOWN: &[(&str, &str)] = &[
     ("R75", "every_step_is_stored_with_all_that_is_known_of_it"),
     ("R76", "a_killed_worker_loses_its_runs_to_another_and_no_recorded_step_runs_again"),
@@ -102,6 +103,11 @@ const SHOWN: &[(&str, &str)] = &[
     ("X2", "x2_nobody_waits_in_a_circle"),
     ("X8", "x8_a_missed_slot_is_told_even_under_skip"),
     ("X9", "x9_a_start_removes_what_is_no_longer_defined"),
+    ("R30, R32", "r030_the_chain_is_whole_after_retention"),
+    ("R31", "r031_every_row_has_its_purpose"),
+    ("R32", "r032_a_retention_that_is_too_short_is_refused"),
+    ("R113, R114", "r114_what_a_crash_left_is_published_later_with_the_same_ids"),
+    ("R120", "r120_the_turns_of_a_workflow_are_told"),
 ];
 
 #[test]

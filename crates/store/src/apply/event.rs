@@ -1,7 +1,7 @@
 //! Events: written in the commit of what they tell of.
 //!
 //! Invariants: a command's events are numbered from 0 in their order, and their ids follow from
-//! that; nothing changes or removes one.
+//! that; nothing changes one but its sealing, and retention alone removes one.
 
 use serde::Serialize;
 use steadfast_core::command::Context;
@@ -144,6 +144,17 @@ pub(super) async fn missed(
     Ok(())
 }
 
+/// Writes an event, unless it is there.
+pub(super) async fn insert(tx: &mut impl Tx, ws: &str, event: &EventRow) -> Result<(), Error> {
+    let new = params! {
+        workspace: ws, event_id: &event.event_id, command_id: &event.command_id,
+        purpose: &event.purpose, event_type: &event.event_type, payload: &event.payload,
+        actor: &event.actor, trace_id: &event.trace_id, now: event.created_at,
+    };
+    tx.execute("event_insert", new).await?;
+    Ok(())
+}
+
 pub(super) async fn list(tx: &mut impl Tx, op: &ListEvents) -> Result<EventPage, Error> {
     let mut texts = vec!["1 = 1"];
     let mut given: Vec<(&'static str, Value<'_>)> = vec![
@@ -160,6 +171,20 @@ pub(super) async fn list(tx: &mut impl Tx, op: &ListEvents) -> Result<EventPage,
     if let Some(event_type) = &op.event_type {
         texts.push("event_type = :event_type");
         given.push(("event_type", Value::from(event_type)));
+    }
+    if let Some(prefix) = &op.type_prefix {
+        texts.push("event_type >= :type_from AND event_type < :type_to");
+        given.push(("type_from", Value::from(prefix)));
+        // Types are of lower-case letters, dots and underscores: all before this.
+        given.push(("type_to", Value::from(format!("{prefix}~"))));
+    }
+    if let Some(purpose) = &op.purpose {
+        texts.push("purpose = :purpose");
+        given.push(("purpose", Value::from(purpose)));
+    }
+    if let Some(since) = &op.since {
+        texts.push("created_at >= :since");
+        given.push(("since", Value::from(*since)));
     }
     if let Some((at, id)) = &op.after {
         texts.push("(created_at > :after_at OR (created_at = :after_at AND event_id > :after_id))");

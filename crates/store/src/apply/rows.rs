@@ -204,7 +204,11 @@ pub(super) fn vote(mut row: Row) -> Result<VoteRow, Error> {
 }
 
 pub(super) fn event(mut row: Row) -> Result<EventRow, Error> {
-    let r = &mut row;
+    event_of(&mut row)
+}
+
+/// An event at the beginning of a row.
+pub(super) fn event_of(r: &mut Row) -> Result<EventRow, Error> {
     Ok(EventRow {
         event_id: r.text()?,
         command_id: r.text()?,

@@ -65,6 +65,8 @@ async fn run(session: &mut MySession, ddl: &Ddl) -> Result<(), Error> {
             WHERE table_schema = DATABASE() AND table_name = '{name}') \
          + (SELECT COUNT(*) FROM information_schema.statistics \
             WHERE table_schema = DATABASE() AND index_name = '{name}') \
+         + (SELECT COUNT(*) FROM information_schema.triggers \
+            WHERE trigger_schema = DATABASE() AND trigger_name = '{name}') \
          + (SELECT COUNT(*) FROM information_schema.columns \
             WHERE table_schema = DATABASE() \
                 AND table_name = '{table}' AND column_name = '{column}')",
@@ -73,5 +75,20 @@ async fn run(session: &mut MySession, ddl: &Ddl) -> Result<(), Error> {
     if !ddl.creates.is_empty() && session.number(&exists).await?.unwrap_or(0) > 0 {
         return Ok(());
     }
-    session.batch(&ddl.sql).await
+    match session.batch(&ddl.sql).await {
+        // Many hosts let nobody but themselves make triggers. The chain of events still shows what
+        // a trigger would have prevented.
+        Err(error) if ddl.sql.starts_with("CREATE TRIGGER") && is_forbidden(&error) => {
+            tracing::warn!(%error, "the database does not guard its events: no trigger was made");
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// Whether the user lacks a privilege: TRIGGER, or SUPER while the binary log is on.
+fn is_forbidden(error: &Error) -> bool {
+    const NUMBERS: [u16; 4] = [1044, 1142, 1227, 1419];
+    let is = |text: &str| NUMBERS.iter().any(|n| text.contains(&format!("(error {n})")));
+    matches!(error, Error::Refused(text) if is(text))
 }

@@ -286,6 +286,12 @@ pub struct ListEvents {
     pub command_id: Option<String>,
     /// Only of this type.
     pub event_type: Option<String>,
+    /// Only of types that begin so.
+    pub type_prefix: Option<String>,
+    /// Only of this purpose.
+    pub purpose: Option<String>,
+    /// Only from this moment on.
+    pub since: Option<Timestamp>,
     /// Where the last page ended: time and id.
     pub after: Option<(Timestamp, String)>,
     /// Most rows.

@@ -103,6 +103,6 @@ VALUES (:workspace, :event_id_0, :command_id, 'event', :event_type_0, :payload, 
 {{or_keep:event_id}};
 
 -- name: event_list
-SELECT event_id, command_id, purpose, event_type, payload, actor, trace_id, created_at FROM domain_events
+SELECT {{event_columns}} FROM domain_events
 WHERE workspace = :workspace AND {{conditions}}
 ORDER BY created_at, event_id LIMIT :limit;

@@ -250,6 +250,8 @@ CREATE TABLE domain_events (
     actor {{key}} NOT NULL,
     trace_id {{key}} NOT NULL,
     created_at {{int}} NOT NULL,
+    seq {{int}},
+    hash {{ws}},
     PRIMARY KEY (workspace, event_id),
     CONSTRAINT domain_events_purpose CHECK ({{one_of:purpose event audit agent_step}})
 ) {{small}};
@@ -373,6 +375,81 @@ CREATE TABLE meters (
     PRIMARY KEY (workspace, meter)
 ) {{small}};
 
+-- Events get their number and their link after their commit: see apply/publish.rs.
+-- name: create_domain_events_seq
+CREATE UNIQUE INDEX domain_events_seq ON domain_events (workspace, seq) {{of_sealed}};
+
+-- name: create_domain_events_unsealed
+CREATE INDEX domain_events_unsealed ON domain_events ({{unsealed}}) {{of_unsealed}};
+
+-- name: create_event_chain
+CREATE TABLE event_chain (
+    workspace {{ws}} NOT NULL,
+    seq {{int}} NOT NULL,
+    hash {{ws}} NOT NULL,
+    base_seq {{int}} NOT NULL,
+    base_hash {{ws}} NOT NULL,
+    PRIMARY KEY (workspace)
+) {{small}};
+
+-- What is left of an event that retention removed.
+-- name: create_event_tombstones
+CREATE TABLE event_tombstones (
+    workspace {{ws}} NOT NULL,
+    seq {{int}} NOT NULL,
+    digest {{ws}} NOT NULL,
+    removed_at {{int}} NOT NULL,
+    PRIMARY KEY (workspace, seq)
+) {{small}};
+
+-- name: create_event_sinks
+CREATE TABLE event_sinks (
+    workspace {{ws}} NOT NULL,
+    sink {{key}} NOT NULL,
+    kind {{ws}} NOT NULL,
+    place {{text}} NOT NULL,
+    state {{ws}} NOT NULL,
+    reason {{text}} NOT NULL,
+    cursor_seq {{int}} NOT NULL,
+    owner {{key}} NOT NULL,
+    epoch {{int}} NOT NULL,
+    lease_until {{int}} NOT NULL,
+    created_at {{int}} NOT NULL,
+    PRIMARY KEY (workspace, sink),
+    CONSTRAINT event_sinks_state CHECK (state IN ('active', 'disabled'))
+) {{end}};
+
+-- name: create_event_parked
+CREATE TABLE event_parked (
+    workspace {{ws}} NOT NULL,
+    sink {{key}} NOT NULL,
+    seq {{int}} NOT NULL,
+    event_id {{key}} NOT NULL,
+    event_key {{key}} NOT NULL,
+    state {{ws}} NOT NULL,
+    attempt {{int}} NOT NULL,
+    next_at {{int}} NOT NULL,
+    error {{text}} NOT NULL,
+    updated_at {{int}} NOT NULL,
+    PRIMARY KEY (workspace, sink, seq),
+    CONSTRAINT event_parked_state CHECK (state IN ('parked', 'dead'))
+) {{small}};
+
+-- name: create_event_parked_due
+CREATE INDEX event_parked_due ON event_parked (workspace, state, sink, next_at);
+
+-- name: create_event_parked_seq
+CREATE INDEX event_parked_seq ON event_parked (workspace, seq);
+
+-- name: create_event_marks
+CREATE TABLE event_marks (
+    workspace {{ws}} NOT NULL,
+    sink {{key}} NOT NULL,
+    mark {{key}} NOT NULL,
+    marked_at {{int}} NOT NULL,
+    PRIMARY KEY (workspace, sink, mark)
+) {{small}};
+
 -- name: create_triggers
 CREATE TABLE triggers (
     workspace {{ws}} NOT NULL,
@@ -454,3 +531,9 @@ CREATE INDEX task_instances_run ON task_instances (workspace, run_id, id);
 -- What older databases lack of older tables.
 -- name: add_run_context
 ALTER TABLE run ADD COLUMN context {{text}};
+
+-- name: add_domain_events__seq
+ALTER TABLE domain_events ADD COLUMN seq {{int}};
+
+-- name: add_domain_events__hash
+ALTER TABLE domain_events ADD COLUMN hash {{ws}};

@@ -276,7 +276,9 @@ mod tests {
             "DROP INDEX run_parent; ALTER TABLE run DROP COLUMN context; \
              DROP TABLE commands; DROP TABLE command_dependencies; DROP TABLE command_duplicates; \
              DROP TABLE domain_events; DROP TABLE triggers; DROP TABLE trigger_slots; \
-             DROP TABLE activity_runs; DROP TABLE task_instances; \
+             DROP TABLE activity_runs; DROP TABLE task_instances; DROP TABLE event_chain; \
+             DROP TABLE event_tombstones; DROP TABLE event_sinks; DROP TABLE event_parked; \
+             DROP TABLE event_marks; \
              UPDATE {VERSION_TABLE} SET version = 1"
         );
         old.execute_batch(&age).unwrap();

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use steadfast_core::CommandStatus;
 use steadfast_store::op::{
-    Advanced, Cancelled, CommandCancelled, Debounced, Decided, Depended, Forked, ResolvedEffect,
-    Resumed, Signalled, SlotTaken, Spent, Started, Submitted, Suspended, TriggerPut, Written,
+    Advanced, Cancelled, CommandCancelled, Debounced, Decided, Depended, Forked, Outbox,
+    OutboxSettled, ResolvedEffect, Resumed, Retained, Sealed, Signalled, SinkSet, SlotTaken, Spent,
+    Started, Submitted, Suspended, TriggerPut, Written,
 };
 use steadfast_store::{Error, Reply};
 
@@ -176,6 +177,30 @@ pub const KINDS: &[&str] = &[
     "due triggers",
     "slots",
     "activities",
+    "seal some",
+    "seal none",
+    "retain some",
+    "retain none",
+    "retain too young",
+    "sink created",
+    "sink known",
+    "sink set",
+    "sink unchanged",
+    "sink nobody",
+    "outbox with parked",
+    "outbox with new",
+    "outbox empty",
+    "outbox held",
+    "outbox disabled",
+    "outbox nobody",
+    "outbox settled",
+    "outbox fenced",
+    "redrive some",
+    "redrive none",
+    "chain",
+    "sinks",
+    "dead some",
+    "dead none",
 ];
 
 fn kind(reply: &Result<Reply, Error>) -> &'static str {
@@ -268,6 +293,37 @@ fn upper(reply: &Reply) -> &'static str {
         Reply::DueTriggers(_) => "due triggers",
         Reply::ListSlots(_) => "slots",
         Reply::ListActivities(_) => "activities",
+        reply => outward(reply),
+    }
+}
+
+/// Of events that go out.
+fn outward(reply: &Reply) -> &'static str {
+    let either = |yes, some, none| if yes { some } else { none };
+    match reply {
+        Reply::Seal(Sealed::Done(0, _)) => "seal none",
+        Reply::Seal(Sealed::Done(..)) => "seal some",
+        Reply::Seal(Sealed::Busy) => "?",
+        Reply::Retain(Retained::Done(0)) => "retain none",
+        Reply::Retain(Retained::Done(_)) => "retain some",
+        Reply::Retain(Retained::TooYoung) => "retain too young",
+        Reply::PutSink(put) => either(put.created, "sink created", "sink known"),
+        Reply::SetSink(SinkSet::Done) => "sink set",
+        Reply::SetSink(SinkSet::Unchanged) => "sink unchanged",
+        Reply::SetSink(SinkSet::NotFound) => "sink nobody",
+        Reply::TakeOutbox(Outbox::Taken(batch)) if !batch.due.is_empty() => "outbox with parked",
+        Reply::TakeOutbox(Outbox::Taken(batch)) => {
+            either(batch.fresh.is_empty(), "outbox empty", "outbox with new")
+        }
+        Reply::TakeOutbox(Outbox::Held) => "outbox held",
+        Reply::TakeOutbox(Outbox::Disabled) => "outbox disabled",
+        Reply::TakeOutbox(Outbox::NotFound) => "outbox nobody",
+        Reply::SettleOutbox(OutboxSettled::Done) => "outbox settled",
+        Reply::SettleOutbox(OutboxSettled::Fenced) => "outbox fenced",
+        Reply::Redrive(redriven) => either(redriven.0 > 0, "redrive some", "redrive none"),
+        Reply::ReadChain(_) => "chain",
+        Reply::ListSinks(_) => "sinks",
+        Reply::ListDead(letters) => either(letters.0.is_empty(), "dead none", "dead some"),
         other => unreachable!("invariant: {other:?} is named above"),
     }
 }

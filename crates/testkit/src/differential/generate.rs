@@ -9,6 +9,7 @@
 pub(super) mod command;
 mod govern;
 mod owner;
+pub(super) mod publish;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,6 +52,9 @@ pub(super) struct Generator {
     versions: BTreeMap<String, i64>,
     /// The trigger that was written last, and the version it had.
     written: Option<(String, i64)>,
+    /// Who takes what is to be sent, and what was taken and not settled.
+    taking: Option<publish::Taking>,
+    taken: Vec<publish::Taking>,
 }
 
 impl Generator {
@@ -65,6 +69,8 @@ impl Generator {
             good: Vec::new(),
             versions: BTreeMap::new(),
             written: None,
+            taking: None,
+            taken: Vec::new(),
         }
     }
 
@@ -89,6 +95,9 @@ impl Generator {
         }
         if self.random.chance(25) {
             return self.upper();
+        }
+        if self.random.chance(12) {
+            return self.outward();
         }
         match self.random.below(100) {
             0..15 => Op::Start(self.start()),
@@ -134,7 +143,7 @@ impl Generator {
                     epoch: run.epoch,
                 }));
             }
-            _ => {}
+            reply => self.learn_outward(reply),
         }
     }
 

@@ -6,8 +6,8 @@ use steadfast_core::Timestamp;
 use steadfast_store::Op;
 use steadfast_store::op::{
     CommandRef, GetCommand, GetValue, InspectQueue, ListActivities, ListApprovals, ListCommands,
-    ListEffects, ListEvents, ListInvocations, ListQueues, ListRuns, ListSlots, ListSteps,
-    ListTriggers, ListWorkers, Load, ReadStream, RunFilter,
+    ListDead, ListEffects, ListEvents, ListInvocations, ListQueues, ListRuns, ListSinks, ListSlots,
+    ListSteps, ListTriggers, ListWorkers, Load, ReadChain, ReadStream, RunFilter,
 };
 
 use super::generate::command::TRIGGERS;
@@ -33,6 +33,11 @@ pub(super) fn questions(workspace: &str, now: Timestamp) -> Vec<Op> {
             limit,
             ..ListInvocations::default()
         }),
+    ]);
+    asked.extend([
+        Op::ReadChain(ReadChain { workspace: ws(), after: 0, limit }),
+        Op::ListSinks(ListSinks { workspace: ws(), count_dead: true }),
+        Op::ListDead(ListDead { workspace: ws(), sink: None, after: None, limit }),
     ]);
     for id in TRIGGERS {
         let (from, until) = (Timestamp::from_micros(0), Timestamp::NEVER);

@@ -513,6 +513,9 @@ impl Model {
             .map(|(_, event)| event.clone())
             .filter(|event| op.command_id.as_ref().is_none_or(|id| event.command_id == *id))
             .filter(|event| op.event_type.as_ref().is_none_or(|t| event.event_type == *t))
+            .filter(|event| op.type_prefix.as_ref().is_none_or(|t| event.event_type.starts_with(t)))
+            .filter(|event| op.purpose.as_ref().is_none_or(|p| event.purpose == *p))
+            .filter(|event| op.since.is_none_or(|since| event.created_at >= since))
             .filter(|event| op.after.as_ref().is_none_or(|after| event.cursor() > *after))
             .collect();
         found.sort_by_key(EventRow::cursor);

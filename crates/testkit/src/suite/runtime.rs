@@ -11,6 +11,7 @@ mod effects;
 mod events;
 mod messages;
 mod policy;
+mod publish;
 mod queues;
 mod runs;
 mod saga;
@@ -52,6 +53,7 @@ pub fn cases() -> Vec<(&'static str, Case)> {
         effects::CASES,
         saga::CASES,
         approvals::CASES,
+        publish::CASES,
     ]
     .concat()
 }

@@ -16,6 +16,7 @@ mod lease;
 mod limit;
 mod list;
 mod partition;
+mod publish;
 mod race;
 mod record;
 mod repeat;
@@ -57,6 +58,7 @@ const GROUPS: &[&[(&str, CaseFn)]] = &[
     keys::CASES,
     repeat::CASES,
     race::CASES,
+    publish::CASES,
 ];
 
 const COUNT: usize = {

@@ -1,0 +1,475 @@
+//! Events on their way out: numbers without gaps, links that hold, one sender at a time.
+
+use std::time::Duration;
+
+use steadfast_core::command::Context;
+use steadfast_core::event::{Break, Walk};
+use steadfast_core::{Error as Failure, Timestamp, limits};
+use steadfast_store::Store;
+use steadfast_store::op::{
+    Batch, CancelCommand, ChainPage, Fate, ListDead, ListEvents, ListSinks, Outbox, OutboxSettled,
+    Outgoing, PutSink, ReadChain, Redrive, Redriven, Retain, Retained, Seal, Sealed, Sent, SetSink,
+    SettleOutbox, SinkFrom, SinkSet, SinkState, Sinks, Start, Submit, TakeOutbox,
+};
+
+use super::kit::{Kit, at};
+
+super::table! {
+    r030_events_are_numbered_in_order_and_each_link_follows,
+    events_of_a_command_keep_its_order_when_clocks_disagree,
+    many_sealers_number_every_event_once,
+    r032_retention_removes_its_purpose_alone_and_the_chain_holds,
+    r032_audit_events_are_kept_for_ninety_days,
+    retention_waits_for_sinks,
+    a_beginning_that_is_gone_is_one_link,
+    a_new_sink_begins_now_or_at_the_beginning,
+    one_sender_has_the_sink_until_its_lease_ends,
+    a_sender_that_lost_the_sink_writes_nothing,
+    a_parked_event_holds_up_its_key_alone,
+    a_dead_letter_is_kept_and_driven_again,
+    a_sink_that_is_gone_is_disabled_and_it_is_audited,
+    what_was_told_is_remembered_for_its_time,
+    r033_events_are_read_by_command_type_purpose_and_time,
+}
+
+fn submit(k: &Kit<'_>, command_id: &str, now: Timestamp) -> Submit {
+    let run = Start { now, ready_at: now, ..k.start(&format!("run-{command_id}")) };
+    let context = Context { command_id: command_id.to_owned(), ..Context::default() };
+    Submit {
+        command_id: command_id.to_owned(),
+        command_type: "ship".to_owned(),
+        requested_by: "user:1".to_owned(),
+        ingress: "api_request".to_owned(),
+        trace_id: String::new(),
+        cancellation_mode: "graceful".to_owned(),
+        idempotency_key: None,
+        expires_at: None,
+        after: Vec::new(),
+        judgement: None,
+        hold: None,
+        by_queue: false,
+        start: Box::new(Start { context: Some(context.to_text()), ..run }),
+    }
+}
+
+async fn cancel(k: &Kit<'_>, command_id: &str, now: Timestamp) {
+    let (workspace, command_id) = (k.ws.clone(), command_id.to_owned());
+    let (reason, actor) = (Failure::app("enough"), "user:1".to_owned());
+    k.ask(CancelCommand { workspace, command_id, reason, actor, now }).await;
+}
+
+async fn seal(k: &Kit<'_>, limit: usize) -> usize {
+    match k.ask(Seal { workspace: k.ws.clone(), limit }).await {
+        Sealed::Done(count, _) => count,
+        Sealed::Busy => panic!("nobody else seals"),
+    }
+}
+
+async fn chain(k: &Kit<'_>) -> ChainPage {
+    k.ask(ReadChain { workspace: k.ws.clone(), after: 0, limit: 1000 }).await
+}
+
+async fn verify(k: &Kit<'_>) -> Result<(u64, u64), Break> {
+    let page = chain(k).await;
+    let mut walk = Walk::from(page.base.clone());
+    let links: Vec<_> = page.links.into_iter().filter(|link| link.seq > page.base.seq).collect();
+    walk.follow(&links, &page.head, false, None)?;
+    Ok((walk.kept, walk.removed))
+}
+
+async fn sink(k: &Kit<'_>, name: &str, from: SinkFrom) -> bool {
+    let put = PutSink {
+        workspace: k.ws.clone(),
+        sink: name.to_owned(),
+        kind: "webhook".to_owned(),
+        place: "there".to_owned(),
+        from,
+        now: at(0),
+    };
+    k.ask(put).await.created
+}
+
+async fn sinks(k: &Kit<'_>) -> Sinks {
+    k.ask(ListSinks { workspace: k.ws.clone(), count_dead: true }).await
+}
+
+fn take_op(k: &Kit<'_>, sink: &str, owner: &str, now: i64) -> TakeOutbox {
+    TakeOutbox {
+        workspace: k.ws.clone(),
+        sink: sink.to_owned(),
+        owner: owner.to_owned(),
+        lease_until: at(now + 60),
+        limit: 100,
+        now: at(now),
+    }
+}
+
+async fn take(k: &Kit<'_>, owner: &str, now: i64) -> Batch {
+    match k.ask(take_op(k, "hook", owner, now)).await {
+        Outbox::Taken(batch) => *batch,
+        other => panic!("the sink was expected, not {other:?}"),
+    }
+}
+
+/// Everything has arrived, but what `fates` says otherwise.
+fn settle_op(k: &Kit<'_>, owner: &str, batch: &Batch, fates: Vec<Sent>) -> SettleOutbox {
+    SettleOutbox {
+        workspace: k.ws.clone(),
+        sink: "hook".to_owned(),
+        owner: owner.to_owned(),
+        epoch: batch.epoch,
+        cursor: batch.fresh.last().map_or(batch.cursor, |event| event.seq),
+        sent: fates,
+        marks: Vec::new(),
+        forget_before: at(0),
+        gone: None,
+        now: at(9),
+    }
+}
+
+fn fate(event: &Outgoing, fate: Fate) -> Sent {
+    let key = event.event.facts("").key().to_owned();
+    Sent { seq: event.seq, event_id: event.event.event_id.clone(), key, fate }
+}
+
+fn parked(event: &Outgoing, next_at: i64) -> Sent {
+    let (attempt, error) = (1, "503".to_owned());
+    fate(event, Fate::Parked { attempt, next_at: at(next_at), error })
+}
+
+fn ids(events: &[Outgoing]) -> Vec<&str> {
+    events.iter().map(|event| event.event.event_id.as_str()).collect()
+}
+
+/// R30
+async fn r030_events_are_numbered_in_order_and_each_link_follows(store: &dyn Store) {
+    let k = Kit::new(store);
+    assert_eq!(seal(&k, 10).await, 0);
+    assert_eq!(verify(&k).await, Ok((0, 0)));
+    k.ask(submit(&k, "b", at(1))).await;
+    k.ask(submit(&k, "a", at(2))).await;
+    assert!(sinks(&k).await.unsealed);
+    assert_eq!((seal(&k, 2).await, seal(&k, 10).await, seal(&k, 10).await), (2, 4, 0));
+    assert!(!sinks(&k).await.unsealed);
+    let numbers: Vec<_> = chain(&k).await.links.iter().map(|link| link.seq).collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
+    assert_eq!(verify(&k).await, Ok((6, 0)));
+    // A commit that comes late gets a later number, whatever its time says.
+    k.ask(submit(&k, "0", at(0))).await;
+    assert_eq!(seal(&k, 10).await, 3);
+    assert_eq!(verify(&k).await, Ok((9, 0)));
+    assert_eq!(chain(&k).await.head.seq, 9);
+    let other = ReadChain { workspace: format!("{}-2", k.ws), after: 0, limit: 10 };
+    assert_eq!(k.ask(other).await.head.seq, 0, "a workspace has a chain of its own");
+}
+
+async fn events_of_a_command_keep_its_order_when_clocks_disagree(store: &dyn Store) {
+    let k = Kit::new(store);
+    sink(&k, "hook", SinkFrom::Beginning).await;
+    k.ask(submit(&k, "a", at(10))).await;
+    // By a process whose clock is behind.
+    cancel(&k, "a", at(5)).await;
+    // Pages that are cut where the order is wrong: what is early waits for what it follows.
+    assert_eq!((seal(&k, 1).await, seal(&k, 2).await, seal(&k, 2).await), (1, 1, 2));
+    assert_eq!(seal(&k, 2).await, 0);
+    let sent = take(&k, "w", 20).await.fresh;
+    assert_eq!(ids(&sent), (0..4).map(|n| format!("evt_a_{n:06}")).collect::<Vec<_>>());
+    assert_eq!(verify(&k).await, Ok((4, 0)));
+}
+
+async fn many_sealers_number_every_event_once(store: &dyn Store) {
+    let k = Kit::new(store);
+    let commands = (0..20).map(|n| submit(&k, &format!("c{n}"), at(n))).collect();
+    k.ask_all::<Submit>(commands).await;
+    for _ in 0..20 {
+        let seals = (0..8).map(|n| Seal { workspace: k.ws.clone(), limit: 3 + n }).collect();
+        k.ask_all::<Seal>(seals).await;
+    }
+    while seal(&k, 100).await > 0 {}
+    assert_eq!(verify(&k).await, Ok((60, 0)));
+}
+
+fn retain(k: &Kit<'_>, purpose: &str, before: Timestamp, now: Timestamp) -> Retain {
+    Retain { workspace: k.ws.clone(), purpose: purpose.to_owned(), before, limit: 100, now }
+}
+
+async fn purposes(k: &Kit<'_>) -> Vec<(String, usize)> {
+    let all = ListEvents { workspace: k.ws.clone(), limit: 1000, ..ListEvents::default() };
+    let events = k.ask(all).await.0;
+    let count = |purpose: &str| events.iter().filter(|event| event.purpose == purpose).count();
+    ["event", "audit"].map(|purpose| (purpose.to_owned(), count(purpose))).to_vec()
+}
+
+fn days(days: u64) -> Duration {
+    Duration::from_secs(86_400 * days)
+}
+
+/// Two events of audit before, between and after those of two commands.
+async fn mixed(k: &Kit<'_>) {
+    sink(k, "hook", SinkFrom::Now).await;
+    for (n, command) in ["a", "b"].into_iter().enumerate() {
+        let n = i64::try_from(n).unwrap();
+        for state in [SinkState::Disabled, SinkState::Active] {
+            set(k, state, at(10 * n)).await;
+        }
+        k.ask(submit(k, command, at(10 * n + 5))).await;
+    }
+    set(k, SinkState::Disabled, at(30)).await;
+    while seal(k, 100).await > 0 {}
+}
+
+async fn set(k: &Kit<'_>, state: SinkState, now: Timestamp) -> SinkSet {
+    let (workspace, sink, actor) = (k.ws.clone(), "hook".to_owned(), "user:1".to_owned());
+    k.ask(SetSink { workspace, sink, state, reason: "test".to_owned(), actor, now }).await
+}
+
+/// R32
+async fn r032_retention_removes_its_purpose_alone_and_the_chain_holds(store: &dyn Store) {
+    let k = Kit::new(store);
+    mixed(&k).await;
+    let count =
+        |event: usize, audit: usize| vec![("event".to_owned(), event), ("audit".to_owned(), audit)];
+    assert_eq!(purposes(&k).await, count(6, 5));
+    assert_eq!(k.ask(retain(&k, "event", at(5), at(40))).await, Retained::Done(0));
+    assert_eq!(k.ask(retain(&k, "agent_step", at(99), at(40))).await, Retained::Done(0));
+    // The first command's events go, and that they went is an audit event.
+    assert_eq!(k.ask(retain(&k, "event", at(6), at(40))).await, Retained::Done(3));
+    assert_eq!(purposes(&k).await, count(3, 6));
+    while seal(&k, 100).await > 0 {}
+    assert_eq!(verify(&k).await, Ok((9, 3)));
+    // An event without a number is not removed, however old it is.
+    k.ask(submit(&k, "c", at(1))).await;
+    assert_eq!(k.ask(retain(&k, "event", at(99), at(40))).await, Retained::Done(3));
+    assert_eq!(purposes(&k).await, count(3, 7));
+    while seal(&k, 100).await > 0 {}
+    assert_eq!(verify(&k).await, Ok((10, 6)));
+}
+
+/// R32
+async fn r032_audit_events_are_kept_for_ninety_days(store: &dyn Store) {
+    let k = Kit::new(store);
+    mixed(&k).await;
+    let least = days(u64::from(limits::AUDIT_DAYS));
+    let now = at(30).after(least);
+    let soon = Timestamp::from_micros(at(30).as_micros() + 1);
+    assert_eq!(k.ask(retain(&k, "audit", soon, now)).await, Retained::TooYoung);
+    assert_eq!(k.ask(retain(&k, "audit", at(30), now)).await, Retained::Done(4));
+    while seal(&k, 100).await > 0 {}
+    assert_eq!(verify(&k).await.unwrap().0, 8, "six of commands, the last audit, the new one");
+}
+
+async fn retention_waits_for_sinks(store: &dyn Store) {
+    let k = Kit::new(store);
+    sink(&k, "hook", SinkFrom::Beginning).await;
+    k.ask(submit(&k, "a", at(1))).await;
+    k.ask(submit(&k, "b", at(2))).await;
+    seal(&k, 100).await;
+    let old = || retain(&k, "event", at(50), at(60));
+    assert_eq!(k.ask(old()).await, Retained::Done(0), "the sink has seen none of them");
+    let batch = take(&k, "w", 3).await;
+    let fates = vec![parked(&batch.fresh[1], 100), fate(&batch.fresh[2], dead())];
+    assert_eq!(k.ask(settle_op(&k, "w", &batch, fates)).await, OutboxSettled::Done);
+    assert_eq!(k.ask(old()).await, Retained::Done(4), "one waits, one is a dead letter");
+    seal(&k, 100).await;
+    assert_eq!(verify(&k).await, Ok((3, 3)), "the first is behind the beginning");
+    assert_eq!(chain(&k).await.base.seq, 1);
+}
+
+fn dead() -> Fate {
+    Fate::Dead { attempt: 12, error: "500".to_owned() }
+}
+
+async fn a_beginning_that_is_gone_is_one_link(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.ask(submit(&k, "a", at(1))).await;
+    k.ask(submit(&k, "b", at(2))).await;
+    seal(&k, 100).await;
+    let before = chain(&k).await;
+    let mut first = retain(&k, "event", at(50), at(60));
+    first.limit = 4;
+    assert_eq!(k.ask(first).await, Retained::Done(4));
+    let after = chain(&k).await;
+    assert_eq!((after.base.seq, after.links.len()), (4, 2), "no stones are left");
+    assert_eq!(after.links, before.links[4..]);
+    assert_eq!(verify(&k).await, Ok((2, 0)));
+}
+
+async fn a_new_sink_begins_now_or_at_the_beginning(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.ask(submit(&k, "a", at(1))).await;
+    seal(&k, 2).await;
+    assert!(sink(&k, "hook", SinkFrom::Now).await);
+    assert!(sink(&k, "all", SinkFrom::Beginning).await);
+    assert!(!sink(&k, "hook", SinkFrom::Beginning).await, "it goes on where it was");
+    seal(&k, 100).await;
+    assert_eq!(ids(&take(&k, "w", 3).await.fresh), ["evt_a_000002"], "what had no number yet");
+    match k.ask(take_op(&k, "all", "w", 3)).await {
+        Outbox::Taken(batch) => assert_eq!(batch.fresh.len(), 3),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(k.ask(take_op(&k, "none", "w", 3)).await, Outbox::NotFound);
+    let listed = sinks(&k).await;
+    let cursors: Vec<_> = listed.sinks.iter().map(|s| (&*s.row.sink, s.row.cursor)).collect();
+    assert_eq!((listed.head, cursors), (3, vec![("all", 0), ("hook", 2)]));
+}
+
+/// R114
+async fn one_sender_has_the_sink_until_its_lease_ends(store: &dyn Store) {
+    let k = Kit::new(store);
+    sink(&k, "hook", SinkFrom::Beginning).await;
+    k.ask(submit(&k, "a", at(1))).await;
+    seal(&k, 100).await;
+    let first = take(&k, "w1", 3).await;
+    assert_eq!(k.ask(take_op(&k, "hook", "w2", 62)).await, Outbox::Held);
+    // The same process may look again: what it took before is void.
+    let again = take(&k, "w1", 4).await;
+    assert_eq!((again.epoch, &again.fresh), (first.epoch + 1, &first.fresh));
+    let second = take(&k, "w2", 64).await;
+    assert_eq!(second.fresh, first.fresh, "what the first did not settle comes again");
+    assert_eq!(k.ask(settle_op(&k, "w2", &second, vec![])).await, OutboxSettled::Done);
+    assert_eq!(take(&k, "w1", 65).await.fresh, [], "and the sink is free at once");
+}
+
+async fn a_sender_that_lost_the_sink_writes_nothing(store: &dyn Store) {
+    let k = Kit::new(store);
+    sink(&k, "hook", SinkFrom::Beginning).await;
+    k.ask(submit(&k, "a", at(1))).await;
+    seal(&k, 100).await;
+    let stale = take(&k, "w1", 3).await;
+    let good = take(&k, "w2", 64).await;
+    let late = settle_op(&k, "w1", &stale, vec![parked(&stale.fresh[0], 9)]);
+    assert_eq!(k.ask(late.clone()).await, OutboxSettled::Fenced);
+    assert_eq!(k.ask(settle_op(&k, "w2", &good, vec![])).await, OutboxSettled::Done);
+    assert_eq!(k.ask(late).await, OutboxSettled::Fenced);
+    let report = sinks(&k).await.sinks.remove(0);
+    assert_eq!((report.row.cursor, report.parked), (3, 0));
+    // Not even its own cursor goes back.
+    let batch = take(&k, "w2", 70).await;
+    let back = SettleOutbox { cursor: 1, ..settle_op(&k, "w2", &batch, vec![]) };
+    assert_eq!(k.ask(back).await, OutboxSettled::Fenced);
+}
+
+async fn a_parked_event_holds_up_its_key_alone(store: &dyn Store) {
+    let k = Kit::new(store);
+    sink(&k, "hook", SinkFrom::Beginning).await;
+    k.ask(submit(&k, "a", at(1))).await;
+    k.ask(submit(&k, "b", at(2))).await;
+    seal(&k, 100).await;
+    let batch = take(&k, "w", 3).await;
+    // The first of a waits until 20; the others of a wait behind it.
+    let behind = |at: usize| {
+        let (attempt, error) = (0, String::new());
+        let next_at = Timestamp::from_micros(0);
+        fate(&batch.fresh[at], Fate::Parked { attempt, next_at, error })
+    };
+    let fates = vec![parked(&batch.fresh[0], 20), behind(1), behind(2)];
+    assert_eq!(k.ask(settle_op(&k, "w", &batch, fates)).await, OutboxSettled::Done);
+    let early = take(&k, "w", 19).await;
+    assert_eq!((early.due.len(), early.fresh.len(), early.parked.len()), (0, 0, 3));
+    assert_eq!(k.ask(settle_op(&k, "w", &early, vec![])).await, OutboxSettled::Done);
+    assert_eq!(sinks(&k).await.sinks[0].due_at, Some(Timestamp::from_micros(0)));
+    let due = take(&k, "w", 20).await;
+    let attempts: Vec<_> = due.due.iter().map(|(event, n)| (event.seq, *n)).collect();
+    assert_eq!(attempts, [(1, 1), (2, 0), (3, 0)]);
+    assert!(due.due[0].0.context.as_ref().is_some_and(|text| text.contains("\"a\"")));
+    let done = due.due.iter().map(|(event, _)| fate(event, Fate::Done)).collect();
+    assert_eq!(k.ask(settle_op(&k, "w", &due, done)).await, OutboxSettled::Done);
+    assert_eq!(sinks(&k).await.sinks[0].parked, 0);
+}
+
+async fn a_dead_letter_is_kept_and_driven_again(store: &dyn Store) {
+    let k = Kit::new(store);
+    sink(&k, "hook", SinkFrom::Beginning).await;
+    k.ask(submit(&k, "a", at(1))).await;
+    seal(&k, 100).await;
+    let batch = take(&k, "w", 3).await;
+    let fates = vec![fate(&batch.fresh[0], dead()), fate(&batch.fresh[1], dead())];
+    assert_eq!(k.ask(settle_op(&k, "w", &batch, fates)).await, OutboxSettled::Done);
+    let list = |after| ListDead { workspace: k.ws.clone(), sink: None, after, limit: 1 };
+    let first = k.ask(list(None)).await.0.remove(0);
+    assert_eq!((first.seq, first.attempt, &*first.error), (1, 12, "500"));
+    let rest = k.ask(list(Some((first.sink, first.seq)))).await.0;
+    assert_eq!(rest.iter().map(|letter| letter.seq).collect::<Vec<_>>(), [2]);
+    assert_eq!(sinks(&k).await.sinks[0].dead, 2);
+    let again = take(&k, "w", 99).await;
+    assert!(again.due.is_empty() && again.parked.is_empty(), "it holds up nobody");
+    let drive = |event_id: Option<&str>| Redrive {
+        workspace: k.ws.clone(),
+        sink: "hook".to_owned(),
+        event_id: event_id.map(str::to_owned),
+        now: at(100),
+    };
+    assert_eq!(k.ask(drive(Some("evt_a_000001"))).await, Redriven(1));
+    assert_eq!(k.ask(drive(Some("evt_a_000001"))).await, Redriven(0));
+    assert_eq!(k.ask(drive(None)).await, Redriven(1));
+    let due: Vec<_> = take(&k, "w", 100).await.due.iter().map(|(e, n)| (e.seq, *n)).collect();
+    assert_eq!(due, [(1, 0), (2, 0)]);
+}
+
+async fn a_sink_that_is_gone_is_disabled_and_it_is_audited(store: &dyn Store) {
+    let k = Kit::new(store);
+    sink(&k, "hook", SinkFrom::Beginning).await;
+    k.ask(submit(&k, "a", at(1))).await;
+    seal(&k, 100).await;
+    let batch = take(&k, "w", 3).await;
+    let gone = Some("the receiver answered 410 Gone".to_owned());
+    let settle = SettleOutbox { gone, ..settle_op(&k, "w", &batch, vec![]) };
+    assert_eq!(k.ask(settle).await, OutboxSettled::Done);
+    assert_eq!(k.ask(take_op(&k, "hook", "w", 9)).await, Outbox::Disabled);
+    let audit = ListEvents {
+        workspace: k.ws.clone(),
+        purpose: Some("audit".to_owned()),
+        limit: 10,
+        ..ListEvents::default()
+    };
+    let told = k.ask(audit.clone()).await.0.remove(0);
+    assert_eq!((&*told.event_type, &*told.actor), ("sink.disabled", "system:relay"));
+    assert!(told.payload.contains("410"), "{}", told.payload);
+    assert_eq!(set(&k, SinkState::Disabled, at(10)).await, SinkSet::Unchanged);
+    assert_eq!(set(&k, SinkState::Active, at(11)).await, SinkSet::Done);
+    assert_eq!(k.ask(audit).await.0.len(), 2);
+    take(&k, "w", 12).await;
+    let nobody = SetSink {
+        workspace: k.ws.clone(),
+        sink: "none".to_owned(),
+        state: SinkState::Active,
+        reason: String::new(),
+        actor: String::new(),
+        now: at(0),
+    };
+    assert_eq!(k.ask(nobody).await, SinkSet::NotFound);
+}
+
+async fn what_was_told_is_remembered_for_its_time(store: &dyn Store) {
+    let k = Kit::new(store);
+    sink(&k, "hook", SinkFrom::Beginning).await;
+    let mut marks = vec![("x".to_owned(), at(1)), ("X".to_owned(), at(2))];
+    let batch = take(&k, "w", 1).await;
+    let told = SettleOutbox { marks: marks.clone(), ..settle_op(&k, "w", &batch, vec![]) };
+    k.ask(told).await;
+    marks.sort();
+    let batch = take(&k, "w", 3).await;
+    assert_eq!(batch.marks, marks);
+    let marks = vec![("x".to_owned(), at(5))];
+    let settle = settle_op(&k, "w", &batch, vec![]);
+    k.ask(SettleOutbox { marks: marks.clone(), forget_before: at(3), ..settle }).await;
+    assert_eq!(take(&k, "w", 6).await.marks, marks);
+}
+
+/// R33
+async fn r033_events_are_read_by_command_type_purpose_and_time(store: &dyn Store) {
+    let k = Kit::new(store);
+    mixed(&k).await;
+    let all = ListEvents { workspace: k.ws.clone(), limit: 100, ..ListEvents::default() };
+    let count = async |which: ListEvents| k.ask(which).await.0.len();
+    let a = ListEvents { command_id: Some("a".to_owned()), ..all.clone() };
+    assert_eq!(count(a.clone()).await, 3);
+    assert_eq!(count(ListEvents { since: Some(at(10)), ..a }).await, 0);
+    assert_eq!(count(ListEvents { since: Some(at(10)), ..all.clone() }).await, 6);
+    let prefix = |text: &str| ListEvents { type_prefix: Some(text.to_owned()), ..all.clone() };
+    assert_eq!(count(prefix("command.")).await, 6);
+    assert_eq!(count(prefix("command.created")).await, 2);
+    assert_eq!(count(prefix("sink.dis")).await, 3);
+    assert_eq!(count(prefix("sinks")).await, 0);
+    assert_eq!(count(ListEvents { purpose: Some("audit".to_owned()), ..all }).await, 5);
+}
