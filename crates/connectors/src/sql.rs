@@ -225,7 +225,7 @@ impl SqlConnector {
                 let record = match key {
                     Some(key) => {
                         self.prepare(&mut session, &table).await?;
-                        Some(Record { table: &table, key, digest: write::digest(asked)? })
+                        Some(Record { table: &table, key, digest: write::digest(asked) })
                     }
                     None => None,
                 };
@@ -275,7 +275,7 @@ impl SqlConnector {
         let mut session = self.database.session().await?;
         let table = self.records_of(&session);
         self.prepare(&mut session, &table).await?;
-        let record = Record { table: &table, key, digest: write::digest(asked)? };
+        let record = Record { table: &table, key, digest: write::digest(asked) };
         let found = write::find(&mut session, &record).await?;
         session.end();
         Ok(found.map_or(Probe::NotDone, Probe::Done))

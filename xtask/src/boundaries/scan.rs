@@ -1,4 +1,5 @@
-//! Source lines against the tables: a library named away from its home, and SQL where it is not spoken.
+//! Source lines against the tables: a library named away from its home, and SQL where nobody
+//! speaks it.
 //!
 //! Invariants: one file at a time, one violation per line and rule at most.
 //! Deliberately absent: the testkit, which may do what it must to prove the rest.

@@ -30,16 +30,10 @@ pub(super) struct Record<'a> {
 }
 
 /// What a request comes to: the same key must always mean the same.
-pub(super) fn digest(asked: &Outbound) -> Result<String> {
-    let input = serde_json::to_string(&sorted(&asked.input)).map_err(failure::unfit)?;
-    Ok(payload::digest(&format!("{}\n{input}", asked.operation)))
-}
-
-/// Objects in the order of their names, whatever the JSON library was built to keep.
-fn sorted(value: &Value) -> Value {
-    let mut value = value.clone();
-    value.sort_all_objects();
-    value
+pub(super) fn digest(asked: &Outbound) -> String {
+    let mut input = asked.input.clone();
+    payload::sort(&mut input);
+    payload::digest(&format!("{}\n{input}", asked.operation))
 }
 
 /// Carries a write out; nothing of it stays if any of it fails.
