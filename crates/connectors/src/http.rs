@@ -1,9 +1,9 @@
 //! HTTP: one vendor behind one base URL.
 //!
 //! Invariants: only operations of the scope are sent, each once (retries are the fabric's,
-//! redirects are not followed, no proxy of the environment is used); a mutating operation carries the key of
-//! its effect; the addresses that are connected to are public unless `allow_private` was said;
-//! secrets are read for each request and appear nowhere else.
+//! redirects are not followed, no proxy of the environment is used); a mutating operation carries
+//! the key of its effect; the addresses that are connected to are public unless `allow_private`
+//! was said; secrets are read for each request and appear nowhere else.
 //! Deliberately absent: rates and breakers. All workers share those, so the store keeps them; here
 //! they are only declared.
 
