@@ -11,8 +11,8 @@ use steadfast_core::event::CloudEvent;
 use steadfast_core::sink::{Dedup, Delivery, SinkTarget};
 use steadfast_core::time::Timestamp;
 
-use crate::http;
-use crate::secret::Secret;
+use crate::post;
+use crate::secret::SecretRef;
 
 /// Where PagerDuty takes events.
 const PAGERDUTY: &str = "https://events.pagerduty.com/v2/enqueue";
@@ -27,8 +27,8 @@ pub struct Alert {
 
 #[derive(Debug, Clone)]
 enum Channel {
-    PagerDuty { url: String, routing_key: Secret },
-    Slack { url: Secret },
+    PagerDuty { url: String, routing_key: SecretRef },
+    Slack { url: SecretRef },
 }
 
 impl Alert {
@@ -39,28 +39,28 @@ impl Alert {
 
     /// Something that speaks PagerDuty's Events API, version 2.
     pub fn pagerduty_at(url: &str, routing_key: &str, alerts: Alerts) -> Result<Self> {
-        http::address(url)?;
-        let routing_key = Secret::parse(routing_key)?;
+        post::address(url)?;
+        let routing_key = SecretRef::parse(routing_key)?;
         let channel = Channel::PagerDuty { url: url.to_owned(), routing_key };
-        Ok(Self { client: http::client()?, alerts, channel })
+        Ok(Self { client: post::client()?, alerts, channel })
     }
 
     /// A chat with an incoming webhook such as Slack's, whose address is given by reference.
     pub fn slack(url: &str, alerts: Alerts) -> Result<Self> {
-        let channel = Channel::Slack { url: Secret::parse(url)? };
-        Ok(Self { client: http::client()?, alerts, channel })
+        let channel = Channel::Slack { url: SecretRef::parse(url)? };
+        Ok(Self { client: post::client()?, alerts, channel })
     }
 
     async fn tell(&self, notice: &Notice, event: &CloudEvent, now: Timestamp) -> Result<Delivery> {
         let (url, body) = match &self.channel {
             Channel::PagerDuty { url, routing_key } => {
-                (url.clone(), notice.to_pagerduty(&routing_key.read()?, event))
+                (url.clone(), notice.to_pagerduty(routing_key.read()?.reveal(), event))
             }
-            Channel::Slack { url } => (url.read()?, notice.to_slack(event)),
+            Channel::Slack { url } => (url.read()?.reveal().to_owned(), notice.to_slack(event)),
         };
-        let (url, body) = (http::address(&url)?, body.to_string());
-        let to = http::To { client: &self.client, url: &url, timeout: http::PATIENCE };
-        Ok(http::post(to, "application/json", &[], body, now).await)
+        let (url, body) = (post::address(&url)?, body.to_string());
+        let to = post::To { client: &self.client, url: &url, timeout: post::PATIENCE };
+        Ok(post::post(to, "application/json", &[], body, now).await)
     }
 }
 
@@ -93,7 +93,7 @@ impl SinkTarget for Alert {
                 return Delivery::Done;
             };
             let told = self.tell(&notice, event, now).await;
-            told.unwrap_or_else(|error| http::again(error, None))
+            told.unwrap_or_else(|error| post::again(error, None))
         })
     }
 }

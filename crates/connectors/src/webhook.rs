@@ -14,15 +14,15 @@ use steadfast_core::event::CloudEvent;
 use steadfast_core::sink::{Delivery, SinkTarget};
 use steadfast_core::time::Timestamp;
 
-use crate::http;
-use crate::secret::Secret;
+use crate::post;
+use crate::secret::SecretRef;
 
 /// A receiver of signed events, each one request.
 #[derive(Debug, Clone)]
 pub struct Webhook {
     client: Client,
     url: Url,
-    secrets: Vec<Secret>,
+    secrets: Vec<SecretRef>,
     timeout: Duration,
 }
 
@@ -30,14 +30,14 @@ impl Webhook {
     /// A receiver at an address. The secret (`whsec_…`) is given by reference: `env:NAME` or
     /// `file:PATH`.
     pub fn new(url: &str, secret: &str) -> Result<Self> {
-        let secrets = vec![Secret::parse(secret)?];
-        let (client, url) = (http::client()?, http::address(url)?);
-        Ok(Self { client, url, secrets, timeout: http::PATIENCE })
+        let secrets = vec![SecretRef::parse(secret)?];
+        let (client, url) = (post::client()?, post::address(url)?);
+        Ok(Self { client, url, secrets, timeout: post::PATIENCE })
     }
 
     /// A second secret: while receivers change theirs, requests are signed with both.
     pub fn also_signed_with(mut self, secret: &str) -> Result<Self> {
-        self.secrets.push(Secret::parse(secret)?);
+        self.secrets.push(SecretRef::parse(secret)?);
         Ok(self)
     }
 
@@ -54,7 +54,7 @@ impl Webhook {
                 let text = format!("the secret at {secret} is not a webhook's: whsec_ and base64");
                 Error::invalid("SF-0904", text)
             };
-            let signer = Signer::new(&secret.read()?).map_err(wrong)?;
+            let signer = Signer::new(secret.read()?.reveal()).map_err(wrong)?;
             signed.push(signer.sign(id, at, body.as_bytes()).map_err(wrong)?);
         }
         Ok(signed.join(" "))
@@ -67,7 +67,7 @@ impl SinkTarget for Webhook {
     }
 
     fn place(&self) -> String {
-        http::shown(&self.url)
+        post::shown(&self.url)
     }
 
     fn send<'a>(&'a self, event: &'a CloudEvent, now: Timestamp) -> BoxFuture<'a, Delivery> {
@@ -75,7 +75,7 @@ impl SinkTarget for Webhook {
             let (body, at) = (event.to_json().to_string(), now.as_millis() / 1000);
             let signature = match self.signatures(&event.id, at, &body) {
                 Ok(signature) => signature,
-                Err(error) => return http::again(error, None),
+                Err(error) => return post::again(error, None),
             };
             let headers = [
                 ("webhook-id", event.id.clone()),
@@ -83,8 +83,8 @@ impl SinkTarget for Webhook {
                 ("webhook-signature", signature),
             ];
             let kind = "application/cloudevents+json; charset=utf-8";
-            let to = http::To { client: &self.client, url: &self.url, timeout: self.timeout };
-            http::post(to, kind, &headers, body, now).await
+            let to = post::To { client: &self.client, url: &self.url, timeout: self.timeout };
+            post::post(to, kind, &headers, body, now).await
         })
     }
 }

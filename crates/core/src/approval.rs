@@ -170,7 +170,8 @@ impl ApprovalRequest {
 
     /// What the approval is bound to.
     pub fn digest(&self) -> String {
-        let payload = self.payload.to_string();
+        let mut payload = self.payload.clone();
+        crate::json::sort(&mut payload);
         crate::json::digest(&format!("{}\n{}\n{payload}", self.approval_type, self.action))
     }
 }

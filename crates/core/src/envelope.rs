@@ -122,7 +122,9 @@ impl Attributes<'_> {
             Some(id) => id,
             // The time of arrival stays out of it: a redelivery arrives later.
             None => {
-                let said = json!([source, event_type, subject, self.get("occurred_at"), payload]);
+                let at = self.get("occurred_at");
+                let mut said = json!([source, event_type, subject, at, payload]);
+                crate::json::sort(&mut said);
                 format!("evt_{}", fingerprint(&said.to_string()))
             }
         };

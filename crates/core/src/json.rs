@@ -13,9 +13,9 @@ use crate::limits;
 
 /// Encodes a value as canonical JSON text, refusing what is too large or too deep.
 pub fn encode<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<String> {
-    // Through `Value` on purpose: its maps are sorted, so a HashMap in the input cannot change the
-    // bytes.
-    let value = serde_json::to_value(value)
+    // Through `Value` on purpose: its maps can be sorted, so a HashMap in the input cannot change
+    // the bytes.
+    let mut value = serde_json::to_value(value)
         .map_err(|e| Error::invalid("SF-0101", format!("{what} cannot be written as JSON: {e}")))?;
     if depth(&value) > limits::JSON_DEPTH {
         return Err(Error::invalid(
@@ -23,6 +23,7 @@ pub fn encode<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<String> {
             format!("{what} is nested deeper than {} levels", limits::JSON_DEPTH),
         ));
     }
+    sort(&mut value);
     let text = value.to_string();
     if text.len() > limits::PAYLOAD_BYTES {
         return Err(Error::invalid(
@@ -36,6 +37,13 @@ pub fn encode<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<String> {
         ));
     }
     Ok(text)
+}
+
+/// Puts the members of all objects in the order of their names. Maps keep it by themselves unless
+/// somebody in the same program has serde_json keep the order of insertion, which then holds for
+/// all.
+pub fn sort(value: &mut Value) {
+    value.sort_all_objects();
 }
 
 /// Decodes JSON text into a value of the caller's type.

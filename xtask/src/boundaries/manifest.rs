@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(
             found("steadfast-core", "crates/core", text, "rusqlite", false),
             ["crates/core/Cargo.toml:1: pin: steadfast-core may not use rusqlite: \
-              database drivers stay in store"]
+              database drivers stay in store and connectors"]
         );
         assert!(found("steadfast-store", "crates/store", text, "rusqlite", false).is_empty());
         assert!(found("orders", "examples/orders", text, "clap", false).is_empty());

@@ -33,6 +33,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("runtime-temporal", "steadfast-runtime-temporal", &["steadfast-core"]),
     layer("runtime-dbos", "steadfast-runtime-dbos", &["steadfast-core"]),
     layer("connectors", "steadfast-connectors", &["steadfast-core"]),
+    layer("policy-cedar", "steadfast-policy-cedar", &["steadfast-core"]),
     layer(
         "steadfast",
         "steadfast",
@@ -50,6 +51,7 @@ pub(crate) const LAYERS: &[Layer] = &[
             "steadfast-runtime-temporal",
             "steadfast-runtime-dbos",
             "steadfast-connectors",
+            "steadfast-policy-cedar",
             "steadfast",
             "steadfast-server",
             "steadfast-cli",
@@ -83,13 +85,21 @@ pub(crate) const PINS: &[Pin] = &[
     pin(
         &["rusqlite", "tokio-postgres", "mysql_async", "deadpool-postgres"],
         OnlyIn(&["steadfast-store", "steadfast-connectors"]),
-        "database drivers stay in store",
+        "database drivers stay in store and connectors",
     ),
     pin(
         &["reqwest", "async-nats"],
         OnlyIn(&["steadfast-connectors"]),
         "outward sockets stay in connectors",
     ),
+    Pin {
+        binds_tools: true,
+        ..pin(
+            &["cedar-policy*"],
+            OnlyIn(&["steadfast-policy-cedar"]),
+            "a policy language stays in its stage",
+        )
+    },
     pin(&["axum"], OnlyIn(&["steadfast-server"]), "HTTP stays in server"),
     pin(&["clap"], OnlyIn(&["steadfast-cli"]), "arguments are parsed in cli"),
     Pin {
@@ -179,6 +189,23 @@ mod tests {
         assert!(!pin.allows("xtask"));
         assert!(!pin.allows(TESTKIT));
         assert!(pin.allows("steadfast-runtime-temporal"));
+    }
+
+    #[test]
+    fn other_peoples_crates_have_their_homes() {
+        let homes = |library: &str, homes: &[&str]| {
+            let pin = PINS.iter().find(|pin| pin.names(library)).expect("is pinned");
+            for layer in LAYERS.iter().filter(|layer| layer.package != TESTKIT) {
+                let home = homes.contains(&layer.package);
+                assert_eq!(pin.allows(layer.package), home, "{library} in {}", layer.package);
+            }
+        };
+        homes("reqwest", &["steadfast-connectors"]);
+        homes("cedar-policy", &["steadfast-policy-cedar"]);
+        homes("cedar-policy-core", &["steadfast-policy-cedar"]);
+        for driver in ["rusqlite", "tokio-postgres", "mysql_async"] {
+            homes(driver, &["steadfast-store", "steadfast-connectors"]);
+        }
     }
 
     #[test]

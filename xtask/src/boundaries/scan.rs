@@ -1,4 +1,5 @@
-//! Source lines against the tables: a library named away from its home, and SQL outside store.
+//! Source lines against the tables: a library named away from its home, and SQL where nobody
+//! speaks it.
 //!
 //! Invariants: one file at a time, one violation per line and rule at most.
 //! Deliberately absent: the testkit, which may do what it must to prove the rest.
@@ -10,8 +11,8 @@ use crate::tree::{File, Violation};
 /// How a statement begins. `DELETE` alone would also be an HTTP method.
 const SQL: &[&str] = &["SELECT ", "INSERT INTO ", "UPDATE ", "DELETE FROM ", "CREATE TABLE "];
 
-/// The only crate that speaks SQL.
-const SQL_HOME: &str = "steadfast-store";
+/// The crates that speak SQL: to our own tables, and to other people's.
+const SQL_HOMES: &[&str] = &["steadfast-store", "steadfast-connectors"];
 
 pub(crate) fn check(file: &File) -> Vec<Violation> {
     let package = file
@@ -27,8 +28,13 @@ pub(crate) fn check(file: &File) -> Vec<Violation> {
             let what = format!("{package} may not use {library}: {why}");
             violations.push(Violation::new(&file.path, line.number, "pin", what));
         }
-        if package != SQL_HOME && speaks_sql(line.text) {
-            violations.push(Violation::new(&file.path, line.number, "sql", "SQL outside store"));
+        if !SQL_HOMES.contains(&package) && speaks_sql(line.text) {
+            violations.push(Violation::new(
+                &file.path,
+                line.number,
+                "sql",
+                "SQL outside store and connectors",
+            ));
         }
     }
     violations
@@ -87,7 +93,7 @@ mod tests {
         assert_eq!(
             found("crates/core/src/run.rs", "//! x\nuse rusqlite::Connection;\n"),
             ["crates/core/src/run.rs:2: pin: steadfast-core may not use rusqlite: \
-              database drivers stay in store"]
+              database drivers stay in store and connectors"]
         );
         for text in [
             "let c = tokio_postgres::connect();",
@@ -123,14 +129,16 @@ mod tests {
     }
 
     #[test]
-    fn sql_is_spoken_in_store_only() {
+    fn sql_is_spoken_in_store_and_connectors_only() {
         for text in [
             "let q = \"SELECT 1\";",
             "let q = r#\"  UPDATE run SET x = 1\"#;",
             "let q = \"\\\n    DELETE FROM run\";",
         ] {
             assert_eq!(found("crates/cli/src/a.rs", text).len(), 1, "{text}");
+            assert_eq!(found("crates/policy-cedar/src/a.rs", text).len(), 1, "{text}");
             assert!(found("crates/store/src/a.rs", text).is_empty(), "{text}");
+            assert!(found("crates/connectors/src/sql/a.rs", text).is_empty(), "{text}");
             assert!(found("crates/testkit/src/a.rs", text).is_empty(), "{text}");
         }
         assert!(

@@ -91,12 +91,13 @@ impl Act {
 
     /// A digest of everything a policy sees.
     pub fn digest(&self) -> String {
-        let seen = json!({
+        let mut seen = json!({
             "doing": self.doing, "principal": self.principal, "grants": self.grants,
             "needs": self.needs, "command_type": self.command_type, "ingress": self.ingress,
             "payload": self.payload, "classes": self.classes, "out_of_scope": self.out_of_scope,
             "agent": self.agent,
         });
+        json::sort(&mut seen);
         json::digest(&seen.to_string())
     }
 }
