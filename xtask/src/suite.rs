@@ -72,6 +72,8 @@ fn invocations(filter: Option<&str>, extra: &[String]) -> Vec<Vec<String>> {
         (false, false) => &[
             &["--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"],
             &["--workspace", "--doc"],
+            // In a workspace of its own, because of what it turns on in others.
+            &["--manifest-path", "crates/policy-cedar/Cargo.toml"],
         ],
     };
     runs.iter()
@@ -98,7 +100,8 @@ mod tests {
             joined(None, &[]),
             [
                 "test --workspace --lib --bins --tests --examples --no-fail-fast",
-                "test --workspace --doc"
+                "test --workspace --doc",
+                "test --manifest-path crates/policy-cedar/Cargo.toml",
             ]
         );
     }
@@ -119,7 +122,7 @@ mod tests {
         );
         assert_eq!(joined(None, &["--package=xtask"]), ["test --package=xtask"]);
         assert_eq!(joined(None, &["--doc"]), ["test --workspace --doc"]);
-        assert_eq!(joined(None, &["--", "--test"]).len(), 2);
+        assert_eq!(joined(None, &["--", "--test"]).len(), 3);
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod begin;
 mod commit;
 mod govern;
 mod look;
+mod people;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

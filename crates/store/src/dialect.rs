@@ -59,6 +59,26 @@ const STEP_COLUMNS: &str = "function_id, seq, name, kind, state, input, output, 
 const QUEUE_COLUMNS: &str = "name, concurrency, worker_concurrency, rate_limit, rate_period_us, \
     priorities, partitioned, paused";
 
+/// The columns of a table, by the name of their hole.
+fn columns(hole: &str) -> Option<String> {
+    let text = match hole {
+        "run_columns" => RUN_COLUMNS,
+        "step_columns" => STEP_COLUMNS,
+        "queue_columns" => QUEUE_COLUMNS,
+        "command_columns" => COMMAND_COLUMNS,
+        "trigger_columns" => TRIGGER_COLUMNS,
+        "slot_columns" => SLOT_COLUMNS,
+        "effect_columns" => EFFECT_COLUMNS,
+        "invocation_columns" => INVOCATION_COLUMNS,
+        "approval_columns" => APPROVAL_COLUMNS,
+        "event_columns" => EVENT_COLUMNS,
+        "event_columns_of_e" => return Some(of("e", EVENT_COLUMNS)),
+        "sink_columns" => SINK_COLUMNS,
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
 impl Dialect {
     /// The text for a hole, or `None` if there is no such hole.
     pub(crate) fn fill(self, hole: &str) -> Option<String> {
@@ -77,19 +97,10 @@ impl Dialect {
             let (column, these) = texts.split_once(' ')?;
             return Some(crate::migrate::one_of(self, column, these.split(' ')));
         }
+        if let Some(columns) = columns(hole) {
+            return Some(columns);
+        }
         let text = match (hole, self) {
-            ("run_columns", _) => RUN_COLUMNS,
-            ("step_columns", _) => STEP_COLUMNS,
-            ("queue_columns", _) => QUEUE_COLUMNS,
-            ("command_columns", _) => COMMAND_COLUMNS,
-            ("trigger_columns", _) => TRIGGER_COLUMNS,
-            ("slot_columns", _) => SLOT_COLUMNS,
-            ("effect_columns", _) => EFFECT_COLUMNS,
-            ("invocation_columns", _) => INVOCATION_COLUMNS,
-            ("approval_columns", _) => APPROVAL_COLUMNS,
-            ("event_columns", _) => EVENT_COLUMNS,
-            ("event_columns_of_e", _) => return Some(of("e", EVENT_COLUMNS)),
-            ("sink_columns", _) => SINK_COLUMNS,
             // Events without a number are few, and are found without reading the others.
             ("of_sealed", Sqlite | Postgres) => "WHERE seq IS NOT NULL",
             ("of_unsealed", Sqlite | Postgres) => "WHERE seq IS NULL",

@@ -11,6 +11,7 @@ mod claim;
 mod command;
 mod dependency;
 mod govern;
+mod lookup;
 mod outbox;
 mod own;
 mod publish;

@@ -1,3 +1,5 @@
+//! Effects and their ways back: what is refused, by rule.
+
 use super::*;
 use crate::command::Capability;
 

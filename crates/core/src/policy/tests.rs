@@ -1,3 +1,5 @@
+//! Policies: order, composition, classes, grants.
+
 use serde_json::json;
 
 use super::*;

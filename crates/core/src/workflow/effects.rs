@@ -1,7 +1,8 @@
 //! The governed verbs: `effect`, `call`, `approval` and `emit`.
 //!
-//! Invariants: what leaves by them is judged, entered in the ledger and audited by the host, whoever
-//! wrote the workflow; an effect has its key before it begins, and the same one on every attempt.
+//! Invariants: what leaves by them is judged, entered in the ledger and audited by the host,
+//! whoever wrote the workflow; an effect has its key before it begins, and the same one on every
+//! attempt.
 
 use std::fmt;
 use std::future::Future;

@@ -36,10 +36,7 @@ impl Execution {
                 return self.begin_approval(id, call, &request).await;
             }
             Ask::Emit { payload } => {
-                let payload = serde_json::from_str(&payload).unwrap_or_default();
-                let events = vec![self.note(id, 1, &name, "event", payload)];
-                let with = With::Govern(Box::new(op::Govern { events, ..self.govern() }));
-                self.deliver(id, &name, kind, Ok("null".to_owned()), Some(with));
+                self.emit(id, &name, &payload);
                 return Ok(true);
             }
             Ask::Undone { effect_id } => {
@@ -87,6 +84,14 @@ impl Execution {
             }
         }
         Ok(false)
+    }
+
+    /// An event of the code's own, in the next commit.
+    fn emit(&mut self, id: u64, name: &str, payload: &str) {
+        let payload = serde_json::from_str(payload).unwrap_or_default();
+        let events = vec![self.note(id, 1, name, "event", payload)];
+        let with = With::Govern(Box::new(op::Govern { events, ..self.govern() }));
+        self.deliver(id, name, Kind::Emit, Ok("null".to_owned()), Some(with));
     }
 
     fn call(

@@ -114,8 +114,8 @@ fn question(
 /// Takes a field out of a payload, by its path.
 fn redact(payload: &mut Value, path: &str) {
     let (way, last) = path.rsplit_once('.').unwrap_or(("", path));
-    let parts = way.split('.').filter(|part| !part.is_empty());
-    let at = parts.fold(Some(payload), |at, part| at?.get_mut(part));
+    let mut parts = way.split('.').filter(|part| !part.is_empty());
+    let at = parts.try_fold(payload, |at, part| at.get_mut(part));
     if let Some(Value::Object(fields)) = at
         && let Some(value) = fields.get_mut(last)
     {

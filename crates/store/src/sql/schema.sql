@@ -314,7 +314,7 @@ CREATE TABLE connector_invocations (
     created_at {{int}} NOT NULL,
     PRIMARY KEY (workspace, invocation_id),
     CONSTRAINT connector_invocations_status CHECK (
-        verification_status IN ('verified', 'contradicted', 'failed', 'blocked'))
+        {{one_of:verification_status verified contradicted failed blocked}})
 ) {{end}};
 
 -- name: create_connector_invocations_list
@@ -416,7 +416,7 @@ CREATE TABLE event_sinks (
     lease_until {{int}} NOT NULL,
     created_at {{int}} NOT NULL,
     PRIMARY KEY (workspace, sink),
-    CONSTRAINT event_sinks_state CHECK (state IN ('active', 'disabled'))
+    CONSTRAINT event_sinks_state CHECK ({{one_of:state active disabled}})
 ) {{end}};
 
 -- name: create_event_parked
@@ -432,7 +432,7 @@ CREATE TABLE event_parked (
     error {{text}} NOT NULL,
     updated_at {{int}} NOT NULL,
     PRIMARY KEY (workspace, sink, seq),
-    CONSTRAINT event_parked_state CHECK (state IN ('parked', 'dead'))
+    CONSTRAINT event_parked_state CHECK ({{one_of:state parked dead}})
 ) {{small}};
 
 -- name: create_event_parked_due
