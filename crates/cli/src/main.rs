@@ -1,13 +1,15 @@
-//! The `steadfast` command: a demonstration, explanations, and an operator's hands on schedules and
-//! commands.
+//! The `steadfast` command: a demonstration, explanations, and an operator's hands on schedules,
+//! commands, approvals, effects and events.
 //!
 //! Invariants: what a person asked for goes to stdout, everything else to stderr; exit code 0 only
 //! if what was asked for is so. Deliberately absent: logic. Commands call the SDK.
 #![allow(clippy::print_stdout, reason = "this is the face that talks")]
 
+mod approval;
 mod audit;
 mod command;
 mod demo;
+mod effect;
 mod event;
 mod explain;
 mod output;
@@ -33,6 +35,10 @@ enum Noun {
     Schedule(schedule::Args),
     /// Commands: which there are, what happened to one, cancel.
     Command(command::Args),
+    /// Approvals: what people are asked, and their answers.
+    Approval(approval::Args),
+    /// Effects: the ledger, and those that nobody knows about.
+    Effect(effect::Args),
     /// Events: what happened, where it was sent, what could not be.
     Event(event::Args),
     /// Whether events are still what they were when they were written.
@@ -49,6 +55,8 @@ async fn main() -> anyhow::Result<std::process::ExitCode> {
         Noun::Explain(args) => explain::explain(args).await,
         Noun::Schedule(args) => schedule::schedule(args).await,
         Noun::Command(args) => command::command(args).await,
+        Noun::Approval(args) => approval::approval(args).await,
+        Noun::Effect(args) => effect::effect(args).await,
         Noun::Event(args) => event::event(args).await,
         Noun::Audit(args) => audit::audit(args).await,
         Noun::DemoWorker(args) => demo::worker(args).await,

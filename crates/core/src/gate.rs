@@ -52,6 +52,8 @@ pub struct Verdict {
     pub judgement: Judgement,
     /// What follows from it.
     pub passage: Passage,
+    /// The compensation that will undo it, if it is an effect that has one.
+    pub compensation: Option<String>,
 }
 
 /// Whether it may leave.
@@ -60,10 +62,7 @@ pub enum Passage {
     /// Nothing governs it.
     Open,
     /// It may, and is entered in the ledger.
-    Go {
-        /// The compensation that will undo it.
-        compensation: Option<String>,
-    },
+    Go,
     /// It may not. The error says whether another try makes sense, such as when a rate is used up.
     Refused(Error),
     /// So many people have to say yes first.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "in a test a panic is the report")]
 
 use steadfast_core::schedule::SlotStatus;
-use steadfast_core::{CommandStatus, RunStatus};
+use steadfast_core::{ApprovalStatus, CommandStatus, EffectStatus, RunStatus};
 
 fn generated() -> String {
     let mut page = "# Lifecycles\n\nGenerated from the tables in `core`; \
@@ -12,6 +12,8 @@ fn generated() -> String {
     let machines = [
         ("Command", CommandStatus::mermaid()),
         ("Run", RunStatus::mermaid()),
+        ("Effect", EffectStatus::mermaid()),
+        ("Approval", ApprovalStatus::mermaid()),
         ("Slot of a schedule", SlotStatus::mermaid()),
     ];
     for (name, diagram) in machines {

@@ -33,12 +33,13 @@ impl Execution {
             let verdict = self.judge(&*gate, &guard, &call).await;
             match verdict.passage {
                 Passage::Open => return self.go(id, call, None).await,
-                Passage::Go { compensation } => {
+                Passage::Go => {
                     call.governed = true;
                     self.judged(id, &mut call, &verdict.judgement);
                     self.drift(id, &mut call, &*gate, &guard);
                     let begins = guard.effect.as_ref().map(|spec| {
-                        EffectChange::Begin(Box::new(self.new_effect(id, spec, compensation)))
+                        let undo = verdict.compensation.clone();
+                        EffectChange::Begin(Box::new(self.new_effect(id, spec, undo)))
                     });
                     return self.go(id, call, begins).await;
                 }
@@ -57,7 +58,10 @@ impl Execution {
                         Some(Err(error)) => return Ok(self.refused_by_people(id, call, error)),
                         _ => {
                             self.judged(id, &mut call, &verdict.judgement);
-                            return self.ask_people(id, call, &guard, asked).await;
+                            let planned = guard.effect.as_ref().map(|spec| {
+                                self.new_effect(id, spec, verdict.compensation.clone())
+                            });
+                            return self.ask_people(id, call, planned, asked).await;
                         }
                     }
                 }
@@ -81,6 +85,7 @@ impl Execution {
         gate.judge(leaving).await.unwrap_or_else(|error| Verdict {
             judgement: Judgement::default(),
             passage: Passage::Refused(error),
+            compensation: None,
         })
     }
 

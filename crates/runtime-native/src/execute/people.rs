@@ -7,7 +7,7 @@ use steadfast_core::approval::{ApprovalRequest, Vote};
 use steadfast_core::driver::{Guard, Kind, RecordState};
 use steadfast_core::{ApprovalStatus, Error, ErrorClass, Timestamp, json};
 use steadfast_store::StoreExt;
-use steadfast_store::op::{self, EffectChange, Entry, Govern, NewApproval, With};
+use steadfast_store::op::{self, EffectChange, Entry, Govern, NewApproval, NewEffect, With};
 
 use super::govern::begun;
 use super::{Execution, Step, stopped};
@@ -98,7 +98,7 @@ impl Execution {
         &mut self,
         id: u64,
         mut call: Call,
-        guard: &Guard,
+        planned: Option<NewEffect>,
         asked: NewApproval,
     ) -> Step<bool> {
         let mut record = begun(id, &call).record;
@@ -111,7 +111,6 @@ impl Execution {
         });
         let mut events = std::mem::take(&mut call.notes);
         events.push(self.note(id, call.attempt, "approval.requested", "audit", payload));
-        let planned = guard.effect.as_ref().map(|spec| self.new_effect(id, spec, None));
         let approval_id = asked.approval_id.clone();
         let with = Govern {
             events,
@@ -146,7 +145,7 @@ impl Execution {
                 self.calls.insert(id, call);
                 Ok(self.attempt_ended(Ended { id, outcome }))
             }
-            None => self.ask_people(id, call, &Guard::default(), asked).await,
+            None => self.ask_people(id, call, None, asked).await,
         }
     }
 

@@ -59,7 +59,11 @@ impl Gatekeeper {
             }
         };
         let passage = self.passage(contract, &leaving, &act, &mut judgement).await?;
-        Ok(Verdict { judgement, passage })
+        // What undoes another effect is not undone itself.
+        let forward = leaving.effect.filter(|spec| spec.undoes.is_none());
+        let declared = forward.and_then(|spec| contract.effects.get(&spec.effect_type));
+        let compensation = declared.and_then(|effect| effect.compensation.clone());
+        Ok(Verdict { judgement, passage, compensation })
     }
 
     /// A run without a command: no contract, so no effects in the ledger; connectors keep their
@@ -73,7 +77,7 @@ impl Gatekeeper {
             return Ok(refused(Error::new(ErrorClass::PolicyDenied, "SF-0809", text)));
         }
         let Some(calling) = leaving.call else {
-            return Ok(Verdict { judgement: Judgement::default(), passage: Passage::Open });
+            return Ok(plain(Judgement::default(), Passage::Open));
         };
         let known = self.governance.connectors.operation(&calling.connector, &calling.operation);
         if known.is_none() {
@@ -85,9 +89,9 @@ impl Gatekeeper {
         let mut judgement = Judgement::default();
         let passage = match self.spend(takes, leaving.now, &mut judgement).await? {
             Some(refusal) => refusal,
-            None => Passage::Go { compensation: None },
+            None => Passage::Go,
         };
-        Ok(Verdict { judgement, passage })
+        Ok(plain(judgement, passage))
     }
 
     /// The contract's chain; a connector's scope is asked in any case.
@@ -161,9 +165,7 @@ impl Gatekeeper {
         if let Some(passage) = self.spend(takes, leaving.now, judgement).await? {
             return Ok(passage);
         }
-        let compensation = leaving.effect.filter(|spec| spec.undoes.is_none());
-        let declared = compensation.and_then(|spec| contract.effects.get(&spec.effect_type));
-        Ok(Passage::Go { compensation: declared.and_then(|effect| effect.compensation.clone()) })
+        Ok(Passage::Go)
     }
 
     /// What it takes from what all workers share, each with the stage that speaks for it.
@@ -273,5 +275,9 @@ fn ask(judgement: &Judgement) -> Passage {
 }
 
 fn refused(error: Error) -> Verdict {
-    Verdict { judgement: Judgement::default(), passage: Passage::Refused(error) }
+    plain(Judgement::default(), Passage::Refused(error))
+}
+
+fn plain(judgement: Judgement, passage: Passage) -> Verdict {
+    Verdict { judgement, passage, compensation: None }
 }
