@@ -13,6 +13,7 @@ mod effect;
 mod event;
 mod explain;
 mod output;
+mod policy;
 mod schedule;
 
 use clap::{Parser, Subcommand};
@@ -39,6 +40,8 @@ enum Noun {
     Approval(approval::Args),
     /// Effects: the ledger, and those that nobody knows about.
     Effect(effect::Args),
+    /// Policies: what a chain would decide, without anything being done.
+    Policy(policy::Args),
     /// Events: what happened, where it was sent, what could not be.
     Event(event::Args),
     /// Whether events are still what they were when they were written.
@@ -57,6 +60,7 @@ async fn main() -> anyhow::Result<std::process::ExitCode> {
         Noun::Command(args) => command::command(args).await,
         Noun::Approval(args) => approval::approval(args).await,
         Noun::Effect(args) => effect::effect(args).await,
+        Noun::Policy(args) => policy::policy(args).await,
         Noun::Event(args) => event::event(args).await,
         Noun::Audit(args) => audit::audit(args).await,
         Noun::DemoWorker(args) => demo::worker(args).await,

@@ -142,6 +142,8 @@ pub(crate) struct Attempt {
     /// The end of the run's lease, as it is extended.
     pub(crate) lease_until: Arc<AtomicI64>,
     pub(crate) id: u64,
+    pub(crate) name: String,
+    pub(crate) attempt: u32,
     pub(crate) body: Arc<Body>,
     pub(crate) options: CallOptions,
     pub(crate) ended: mpsc::UnboundedSender<Ended>,
@@ -151,9 +153,15 @@ impl Attempt {
     /// Runs it as a task; the handle ends it early.
     pub(crate) fn spawn(self) -> AbortHandle {
         let hub = self.hub.clone();
+        // The name that tracers show; that of a span itself cannot be made at run time.
+        let span = tracing::info_span!(
+            "activity",
+            otel.name = %format_args!("activity.{}", self.name),
+            attempt = self.attempt,
+        );
         let (task, handle) = abortable(self.run());
-        // What the body logs belongs to its run.
-        let task = task.map(|_| ()).in_current_span();
+        // What the body logs belongs to its run, and to this activity of it.
+        let task = task.map(|_| ()).instrument(span);
         hub.env.spawn("step", Box::pin(task));
         handle
     }

@@ -19,6 +19,11 @@ impl Client {
         self.hub.ready.ring();
     }
 
+    /// The metrics of this process, as OpenMetrics has it.
+    pub fn metrics(&self) -> String {
+        self.hub.metrics.text()
+    }
+
     /// The workspace.
     pub fn workspace(&self) -> &str {
         &self.hub.workspace

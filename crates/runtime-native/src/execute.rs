@@ -395,7 +395,7 @@ impl Execution {
         if let Some(wait) = wait {
             record.state = RecordState::Retrying;
             record.next_at = now.after(wait);
-            tracing::info!(step = call.name, attempt = call.attempt, "activity.retry");
+            self.told_of_retry(&call, &record);
             let (name, attempt) = (call.name.clone(), call.attempt);
             self.waits.insert(ended.id, Wait::Retry { name, attempt, until: record.next_at });
             self.urgent = true;
@@ -411,6 +411,15 @@ impl Execution {
         record.seq = self.driver.deliver(ended.id, record.outcome.clone(), now);
         self.pending.push(Entry { record, replaces, with });
         true
+    }
+
+    fn told_of_retry(&self, call: &Call, record: &Record) {
+        let Err(error) = &record.outcome else { return };
+        let class = serde_json::to_value(error.class()).unwrap_or_default();
+        self.hub.metrics.retried(&call.name, class.as_str().unwrap_or_default());
+        tracing::info_span!("activity.retry", activity = call.name).in_scope(|| {
+            tracing::info!(attempt = call.attempt, %error, "activity.retry");
+        });
     }
 
     /// The wait before the next attempt, if there is one: what the policy says, and not before the

@@ -16,6 +16,7 @@ use steadfast_store::{OpenStore, StoreExt, op};
 
 use crate::bell::Bell;
 use crate::client::RunEnd;
+use crate::metrics::Metrics;
 
 /// Something a live run should know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +52,7 @@ pub(crate) struct Hub {
     watchers: Mutex<BTreeMap<String, Vec<oneshot::Sender<RunEnd>>>>,
     /// Whether somebody looks after the runs that others execute.
     looking: AtomicBool,
+    pub(crate) metrics: Metrics,
 }
 
 impl Hub {
@@ -64,6 +66,7 @@ impl Hub {
             live: Mutex::default(),
             watchers: Mutex::default(),
             looking: AtomicBool::new(false),
+            metrics: Metrics::default(),
         }
     }
 

@@ -15,6 +15,7 @@ mod config;
 mod execute;
 mod explain;
 mod hub;
+mod metrics;
 mod pace;
 mod registry;
 mod waits;

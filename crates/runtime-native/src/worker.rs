@@ -331,9 +331,11 @@ impl Core {
             correlation_id = context.correlation_id,
         );
         let execution = async {
-            tracing::info!(attempt = run.attempts, epoch = run.epoch, "workflow.start");
+            tracing::info_span!("workflow.start").in_scope(|| {
+                tracing::info!(attempt = run.attempts, epoch = run.epoch, "workflow.start");
+            });
             let exit = execution.run().await;
-            tracing::info!(?exit, "workflow.end");
+            tracing::info_span!("workflow.end").in_scope(|| tracing::info!(?exit, "workflow.end"));
         };
         Box::pin(execution.instrument(span)).await;
     }

@@ -96,6 +96,12 @@ impl Client {
         self.router.route(self, event, ingress).await
     }
 
+    /// What this process has to say about its workflows, as OpenMetrics has it: durations, retries,
+    /// compensations.
+    pub fn metrics(&self) -> String {
+        self.inner.metrics()
+    }
+
     /// Starts a workflow. Without an id it gets a fresh one; with the id of an equal earlier start,
     /// that run is given.
     pub fn start<W: Workflow<M>, M>(&self, workflow: W, input: W::Input) -> StartCall<W::Output> {

@@ -144,7 +144,9 @@ impl Steadfast {
                 if let Err(error) = client.tick().await {
                     tracing::error!(%error, "the scheduler cannot tick");
                 }
-                if let Err(error) = client.settle_approvals().await {
+                if round.is_multiple_of(5)
+                    && let Err(error) = client.settle_approvals().await
+                {
                     tracing::error!(%error, "approvals cannot be settled");
                 }
                 if round.is_multiple_of(5)

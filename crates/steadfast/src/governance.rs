@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use steadfast_core::command::CommandType;
 use steadfast_core::connector::{Connector, Connectors};
-use steadfast_core::policy::{Grants, Policies, Policy};
+use steadfast_core::policy::{Grants, Judgement, Policies, Policy};
 use steadfast_core::{Error, ErrorClass, Result};
 
 /// How much a command or a connector may cost before people are asked.
@@ -76,6 +77,16 @@ impl Governance {
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budgets.push(budget);
         self
+    }
+
+    /// What the chain of a contract decides of a command. Nothing is written.
+    pub fn judge(
+        &self,
+        contract: &CommandType,
+        payload: &serde_json::Value,
+        requested_by: &str,
+    ) -> Result<Judgement> {
+        crate::flow::admit::try_out(self, contract, payload, requested_by)
     }
 
     pub(crate) fn connector(&mut self, connector: Arc<dyn Connector>) -> Result<()> {

@@ -8,7 +8,6 @@ use steadfast_store::op::{
 };
 
 use crate::client::Client;
-use crate::flow::admit;
 use crate::governance::undecided;
 
 impl Client {
@@ -63,7 +62,7 @@ impl Client {
     ) -> Result<Judgement> {
         let contract = &self.contracts.get(command_type)?.command;
         let governance = self.governance.as_deref().ok_or_else(|| undecided(command_type))?;
-        admit::try_out(governance, contract, payload, requested_by)
+        governance.judge(contract, payload, requested_by)
     }
 }
 

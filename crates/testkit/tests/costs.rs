@@ -59,12 +59,10 @@ async fn a_run_of_five_steps_is_six_operations() {
     assert!(count("GetRun") <= 3, "{calls:?}");
 }
 
-/// What each operation of a plain run costs on SQLite.
-#[tokio::test]
-async fn the_operations_of_a_run_are_few_statements() {
-    let store = steadfast_store::open("sqlite::memory:").await.unwrap();
+/// A plain run, claimed at once.
+fn start() -> Start {
     let at = Timestamp::from_micros;
-    let start = Start {
+    Start {
         workspace: "w".into(),
         run_id: "r".into(),
         workflow: "flow".into(),
@@ -84,7 +82,15 @@ async fn the_operations_of_a_run_are_few_statements() {
         context: None,
         claim: Some(("me".into(), at(1_000_000))),
         now: at(1),
-    };
+    }
+}
+
+/// What each operation of a plain run costs on SQLite.
+#[tokio::test]
+async fn the_operations_of_a_run_are_few_statements() {
+    let store = steadfast_store::open("sqlite::memory:").await.unwrap();
+    let at = Timestamp::from_micros;
+    let start = start();
     let lease = Lease { workspace: "w".into(), run_id: "r".into(), worker: "me".into(), epoch: 1 };
     let entry = |id| {
         let record = StepRecord::done(id, id, "step", Kind::Step, Ok("1".into()));
@@ -105,4 +111,40 @@ async fn the_operations_of_a_run_are_few_statements() {
     }
     let run = store.ask(GetRun { workspace: "w".into(), run_id: "r".into() }).await.unwrap();
     assert_eq!(run.0.unwrap().output.as_deref(), Some("1"));
+}
+
+/// What a chain of policies adds to a submission: one row, and no commit.
+#[tokio::test]
+async fn a_judgement_is_one_more_row_and_no_more_commits() {
+    let store = steadfast_store::open("sqlite::memory:").await.unwrap();
+    let submit = |id: &str, judgement: Option<String>| {
+        let context = steadfast::Context { command_id: id.to_owned(), ..Default::default() };
+        Op::Submit(Submit {
+            command_id: id.to_owned(),
+            command_type: "note".into(),
+            requested_by: "user:1".into(),
+            ingress: "api_request".into(),
+            trace_id: String::new(),
+            cancellation_mode: "graceful".into(),
+            idempotency_key: Some(id.to_owned()),
+            expires_at: None,
+            after: Vec::new(),
+            judgement,
+            hold: None,
+            by_queue: false,
+            start: Box::new(Start {
+                run_id: id.to_owned(),
+                context: Some(context.to_text()),
+                ..start()
+            }),
+        })
+    };
+    let mut spent = Vec::new();
+    for (id, judgement) in [("plain", None), ("judged", Some("{}".to_owned()))] {
+        let before = store.tally();
+        store.call(submit(id, judgement)).await.unwrap();
+        let cost = store.tally().since(before);
+        spent.push((cost.statements, cost.commits));
+    }
+    assert_eq!(spent[1], (spent[0].0 + 1, spent[0].1), "{spent:?}");
 }

@@ -186,6 +186,8 @@ pub enum Ask {
     Undone {
         /// The effect.
         effect_id: String,
+        /// By which compensation.
+        compensation: String,
     },
     /// Start a child.
     Spawn(ChildStart),

@@ -217,8 +217,9 @@ impl Cx {
 
     /// Notes that an effect was taken back.
     #[doc(hidden)]
-    pub fn undone(&self, effect_id: &str) -> Operation<()> {
-        self.operation("undone", None, Ask::Undone { effect_id: effect_id.to_owned() })
+    pub fn undone(&self, effect_id: &str, compensation: &str) -> Operation<()> {
+        let (effect_id, compensation) = (effect_id.to_owned(), compensation.to_owned());
+        self.operation("undone", None, Ask::Undone { effect_id, compensation })
     }
 
     fn perform<T, P>(

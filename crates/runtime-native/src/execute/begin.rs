@@ -39,7 +39,8 @@ impl Execution {
                 self.emit(id, &name, &payload);
                 return Ok(true);
             }
-            Ask::Undone { effect_id } => {
+            Ask::Undone { effect_id, compensation } => {
+                self.hub.metrics.compensated(&self.context.command_type, &compensation);
                 let undone = Some(effect_id);
                 let with = With::Govern(Box::new(op::Govern { undone, ..self.govern() }));
                 self.deliver_with(id, &name, kind, with);
@@ -214,6 +215,8 @@ impl Execution {
             lease_for: self.config.lease,
             lease_until: self.lease_until.clone(),
             id,
+            name: call.name.clone(),
+            attempt: call.attempt,
             body: call.body.clone(),
             options: call.options.clone(),
             ended: self.end.clone(),

@@ -32,7 +32,8 @@ impl Execution {
     /// Writes entries in one commit; gives the reason if they were refused.
     pub(super) async fn record(&mut self, entries: Vec<Entry>) -> Step<Option<String>> {
         self.hub.env.crash_point("record.before");
-        tracing::debug!(records = entries.len(), "workflow.checkpoint");
+        tracing::debug_span!("workflow.checkpoint")
+            .in_scope(|| tracing::debug!(records = entries.len(), "workflow.checkpoint"));
         let record = op::Record { lease: self.lease.clone(), entries, now: self.hub.now() };
         let written = self.hub.store.ask(record).await.map_err(stopped)?;
         self.hub.env.crash_point("record.after");
@@ -61,6 +62,8 @@ impl Execution {
             return Exit::Stopped;
         }
         let status = if outcome.is_ok() { RunStatus::Success } else { RunStatus::Error };
+        let took = self.run.started_at.unwrap_or(self.run.created_at).until(self.hub.now());
+        self.hub.metrics.ended(&self.run.workflow, status.as_str(), took);
         self.hub.ended(&self.run.run_id, &RunEnd { status, outcome });
         if !self.run.parent.is_empty() {
             self.hub.arrived(&self.run.parent);

@@ -11,10 +11,11 @@ use steadfast_core::driver::{Body, Guard, Kind, Outcome, Record, RecordState};
 use steadfast_core::effect::EffectSpec;
 use steadfast_core::gate::{Gate, Leaving, Passage, Verdict};
 use steadfast_core::policy::Judgement;
-use steadfast_core::{EffectEvent, Error, ErrorClass, json};
+use steadfast_core::{EffectEvent, EffectStatus, Error, ErrorClass, json};
+use steadfast_store::StoreExt;
 use steadfast_store::op::{self, EffectChange, Entry, Govern, NewEffect, With};
 
-use super::{Execution, Step};
+use super::{Execution, Step, stopped};
 use crate::call::{Asking, Call, Ended};
 use crate::waits::Wait;
 
@@ -35,6 +36,10 @@ impl Execution {
                 Passage::Open => return self.go(id, call, None).await,
                 Passage::Go => {
                     call.governed = true;
+                    if let Some(result) = self.done_before(id, &call, &guard).await? {
+                        self.calls.insert(id, call);
+                        return Ok(self.attempt_ended(Ended { id, outcome: Ok(result) }));
+                    }
                     self.judged(id, &mut call, &verdict.judgement);
                     self.drift(id, &mut call, &*gate, &guard);
                     let begins = guard.effect.as_ref().map(|spec| {
@@ -87,6 +92,29 @@ impl Execution {
             passage: Passage::Refused(error),
             compensation: None,
         })
+    }
+
+    /// The result of the same effect in another command, where the receiver has no memory for keys:
+    /// the ledger is that memory.
+    async fn done_before(&mut self, id: u64, call: &Call, guard: &Guard) -> Step<Option<String>> {
+        let Some(spec) = guard.effect.as_ref().filter(|_| call.once && call.attempt == 1) else {
+            return Ok(None);
+        };
+        let list = op::ListEffects {
+            workspace: self.hub.workspace.clone(),
+            key: Some(spec.key.clone()),
+            status: Some(EffectStatus::Succeeded),
+            limit: 10,
+            ..op::ListEffects::default()
+        };
+        let known = self.hub.store.ask(list).await.map_err(stopped)?.0;
+        let own = self.effect_id(id);
+        let same = |row: &op::EffectRow| {
+            row.effect_type == spec.effect_type
+                && row.payload == spec.payload
+                && row.effect_id != own
+        };
+        Ok(known.into_iter().find(same).and_then(|row| row.result))
     }
 
     /// Begins an attempt; an effect is on record as begun before it does.

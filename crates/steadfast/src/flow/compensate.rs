@@ -87,7 +87,7 @@ pub(crate) async fn compensate(cx: Cx, walk: Walk) -> Result<u64> {
             let undone_so_far = undone;
             let ended = code(cx.undoing(&effect_id, &name), undo).await;
             ended.map_err(|e| halted(&name, undone_so_far, &e))?;
-            cx.undone(&effect_id).await?;
+            cx.undone(&effect_id, &name).await?;
             undone += 1;
         }
     }

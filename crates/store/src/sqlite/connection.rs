@@ -265,6 +265,43 @@ mod tests {
         assert_eq!(std::fs::metadata(&file).unwrap().len(), 3200, "it is left alone");
     }
 
+    const NEW_IN_4: &str = "DROP TABLE domain_effects; DROP TABLE connector_invocations; \
+        DROP TABLE approvals; DROP TABLE approval_votes; DROP TABLE meters;";
+
+    /// Version 3 had events without numbers, and no governance.
+    #[test]
+    fn a_schema_of_version_3_is_brought_up_to_date() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("old.db");
+        let file = file.to_str().unwrap();
+        let old = open_ready(file).unwrap();
+        let triggers: Vec<String> = {
+            let sql = "SELECT name FROM sqlite_master WHERE type = 'trigger'";
+            let mut statement = old.prepare(sql).unwrap();
+            let rows = statement.query_map([], |row| row.get(0)).unwrap();
+            rows.collect::<Result<_, _>>().unwrap()
+        };
+        assert!(!triggers.is_empty(), "events are append only");
+        for name in triggers {
+            old.execute_batch(&format!("DROP TRIGGER {name}")).unwrap();
+        }
+        let age = format!(
+            "DROP INDEX domain_events_seq; DROP INDEX domain_events_unsealed; \
+             ALTER TABLE domain_events DROP COLUMN seq; \
+             ALTER TABLE domain_events DROP COLUMN hash; \
+             DROP TABLE event_chain; DROP TABLE event_tombstones; DROP TABLE event_sinks; \
+             DROP TABLE event_parked; DROP TABLE event_marks; {NEW_IN_4} \
+             INSERT INTO domain_events VALUES ('w', 'e', '', 'event', 't', '{{}}', 'a', '', 1); \
+             UPDATE {VERSION_TABLE} SET version = 3"
+        );
+        old.execute_batch(&age).unwrap();
+        drop(old);
+        let new = open_ready(file).unwrap();
+        assert_eq!(number(&new, "SELECT COUNT(*) FROM domain_events WHERE seq IS NULL"), 1);
+        assert_eq!(number(&new, "SELECT COUNT(*) FROM approvals"), 0);
+        assert!(new.execute_batch("DELETE FROM domain_events").is_err(), "append only again");
+    }
+
     /// Version 1 was this schema without the index by parent, commands and triggers.
     #[test]
     fn a_schema_of_version_1_is_brought_up_to_date() {
@@ -278,7 +315,7 @@ mod tests {
              DROP TABLE domain_events; DROP TABLE triggers; DROP TABLE trigger_slots; \
              DROP TABLE activity_runs; DROP TABLE task_instances; DROP TABLE event_chain; \
              DROP TABLE event_tombstones; DROP TABLE event_sinks; DROP TABLE event_parked; \
-             DROP TABLE event_marks; \
+             DROP TABLE event_marks; {NEW_IN_4} \
              UPDATE {VERSION_TABLE} SET version = 1"
         );
         old.execute_batch(&age).unwrap();

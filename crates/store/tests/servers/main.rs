@@ -173,7 +173,7 @@ async fn an_interrupted_migration_is_taken_up(database: &Database) {
     }
     let store = database.open().await;
     store.ask(start("a", false)).await.unwrap();
-    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 3);
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 4);
 }
 
 /// Version 1 was this schema without the index by parent, commands and triggers.
@@ -203,12 +203,22 @@ async fn a_schema_of_version_1_is_brought_up_to_date(database: &Database) {
         "trigger_slots",
         "activity_runs",
         "task_instances",
+        "event_chain",
+        "event_tombstones",
+        "event_sinks",
+        "event_parked",
+        "event_marks",
+        "domain_effects",
+        "connector_invocations",
+        "approvals",
+        "approval_votes",
+        "meters",
     ] {
         database.execute(&format!("DROP TABLE {table}")).await;
     }
     database.execute("UPDATE steadfast_schema SET version = 1").await;
     let store = database.open().await;
-    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 3);
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 4);
     assert_eq!(database.number("SELECT COUNT(context) FROM run").await, 0);
     assert_eq!(database.number("SELECT COUNT(*) FROM trigger_slots").await, 0);
     assert_eq!(database.number(count_index).await, 1);

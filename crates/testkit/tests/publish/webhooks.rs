@@ -171,7 +171,7 @@ async fn a_secret_that_is_not_there_yet_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("secret");
     let clock = Clock::at("2026-06-01T12:00:00Z");
-    assert_eq!(Webhook::new(&receiver.url, SECRET).unwrap_err().code(), "SF-0904");
+    assert_eq!(Webhook::new(&receiver.url, SECRET).unwrap_err().code(), "SF-0716");
     let hook = Webhook::new(&receiver.url, &format!("file:{}", path.display())).unwrap();
     let sink = Sink::new("hook", hook).types(["command.created"]).attempts(9);
     let fabric = fabric(&db.url, Some(&clock)).sink(sink).start().await.unwrap();

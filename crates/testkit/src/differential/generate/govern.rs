@@ -13,7 +13,7 @@ use steadfast_store::op::{
 
 use super::{Generator, SECOND};
 
-const PEOPLE: &[&str] = &["user:1", "user:2", "lead:1", "lead:2"];
+const PEOPLE: &[&str] = &["user:1", "lead:1", "lead:2"];
 const METERS: &[&str] = &["m", "M"];
 
 impl Generator {
@@ -25,7 +25,7 @@ impl Generator {
         let r = &mut self.random;
         let limit = usize::try_from(r.below(6)).unwrap();
         match r.below(100) {
-            0..35 => Op::Decide(Decide {
+            0..30 => Op::Decide(Decide {
                 workspace,
                 approval_id,
                 approver: r.text(PEOPLE),
@@ -39,8 +39,8 @@ impl Generator {
                 reason: r.text(&["", "fine "]),
                 now,
             }),
-            35..45 => Op::SettleApprovals(SettleApprovals { workspace, limit: limit + 1, now }),
-            45..55 => {
+            30..38 => Op::SettleApprovals(SettleApprovals { workspace, limit: limit + 1, now }),
+            38..55 => {
                 let truth = match r.below(3) {
                     0 => Truth::Done("{}".to_owned()),
                     1 => Truth::NotDone,
@@ -80,11 +80,11 @@ impl Generator {
     }
 
     fn approval_id(&mut self) -> String {
-        format!("q{}", self.random.below(16))
+        format!("q{}", self.random.below(9))
     }
 
     fn effect_id(&mut self) -> String {
-        format!("e{}", self.random.below(14))
+        format!("e{}", self.random.below(7))
     }
 
     fn take(&mut self) -> Take {
@@ -195,15 +195,15 @@ impl Generator {
             compensates: r.maybe(15, |_| other),
         };
         match r.below(10) {
-            0..2 => EffectChange::Plan(Box::new(new)),
-            2..5 => EffectChange::Begin(Box::new(new)),
+            0..1 => EffectChange::Plan(Box::new(new)),
+            1..5 => EffectChange::Begin(Box::new(new)),
             _ => EffectChange::Move {
                 effect_id,
                 event: *r.pick(&[
                     &EffectEvent::Succeed,
                     &EffectEvent::Succeed,
-                    &EffectEvent::Succeed,
                     &EffectEvent::Fail,
+                    &EffectEvent::Lose,
                     &EffectEvent::Lose,
                     &EffectEvent::Lose,
                 ]),

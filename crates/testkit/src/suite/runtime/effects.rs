@@ -26,6 +26,7 @@ case_table![
     an_effect_that_nobody_knows_about_waits_for_a_person,
     an_effect_that_its_receiver_remembers_is_not_repeated,
     two_effects_with_one_key_and_different_payloads_are_refused,
+    r112_a_receiver_without_a_memory_is_not_asked_twice_for_one_key,
     a_dry_run_shows_its_effects_and_has_none,
     a_breaker_opens_after_failures_and_lets_one_through_later,
 ];
@@ -304,6 +305,31 @@ async fn an_effect_that_its_receiver_remembers_is_not_repeated(f: Fixture) {
         assert_eq!(effects(&fabric, &command).await[0].status, EffectStatus::Succeeded);
         fabric.shutdown().await;
     }
+}
+
+async fn text(cx: Cx, number: u32) -> Result<Value> {
+    let door = (*cx.state::<Door>()?).clone();
+    let effect = Effect::at_most_once("sms.send", "sms:welcome:c1").payload(json!("welcome"));
+    let sent: Value = cx
+        .effect(effect, move |_| {
+            let door = door.clone();
+            async move { door.pass().await }
+        })
+        .await?;
+    Ok(json!({ "number": number, "sent": sent }))
+}
+
+/// R112: the ledger is the memory that the receiver lacks, across commands.
+async fn r112_a_receiver_without_a_memory_is_not_asked_twice_for_one_key(f: Fixture) {
+    let door = Door::default();
+    let sms = EffectType::new("sms.send").classes(HARMLESS).not_undone("it cannot be unsent");
+    let contract = Contract::new().effect(sms);
+    let fabric = f.fabric().command(text, contract).state(door.clone()).start().await.unwrap();
+    let first = fabric.submit(text, 1).await.unwrap().result().await.unwrap();
+    let second = fabric.submit(text, 2).await.unwrap().result().await.unwrap();
+    assert_eq!(first["sent"], second["sent"], "the first result");
+    assert_eq!((second["number"].as_u64(), door.count()), (Some(2), 1), "and one call");
+    fabric.shutdown().await;
 }
 
 async fn two_effects_with_one_key_and_different_payloads_are_refused(f: Fixture) {

@@ -175,6 +175,11 @@ async fn r110_a_failure_takes_back_what_was_done_the_last_first(f: Fixture) {
     );
     let all = undone(&fabric, &command).await;
     assert!(all.iter().all(|(_, undone)| *undone), "{all:?}");
+    let text = fabric.metrics();
+    for step in ["undo_deal", "undo_mail"] {
+        let line = format!("workflow_compensations_total{{workflow=\"sell\",step=\"{step}\"}} 1");
+        assert!(text.contains(&line), "{text}");
+    }
     // The same again is the same command: nothing is taken back twice.
     let again = fabric.submit(sell, deal("fail")).await.unwrap();
     assert!(!again.is_new());
