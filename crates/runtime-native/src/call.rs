@@ -43,8 +43,12 @@ pub(crate) struct Call {
     pub(crate) governed: bool,
     /// Whether it was not let leave.
     pub(crate) blocked: bool,
+    /// Whether the attempt that ended was made: an answer may also come from somebody else.
+    pub(crate) sent: bool,
     /// Whether people have said yes to it.
     pub(crate) approved: bool,
+    /// Why it is not known whether the last attempt did it, where it may not be repeated.
+    pub(crate) doubt: Option<Error>,
     /// Whether the attempt under way asks whether it was done.
     pub(crate) probing: bool,
     /// What it waits to be told.
@@ -78,7 +82,7 @@ impl Call {
         record: &Record,
     ) -> Option<op::InvocationRow> {
         let guard = self.options.guard.as_ref()?;
-        let calling = guard.calling.as_ref()?;
+        let calling = guard.calling.as_ref().filter(|_| self.sent || self.blocked)?;
         let said = guard.said.lock().expect("invariant: not poisoned").take();
         let error = record.outcome.as_ref().err();
         let (actual, outputs) = said.map_or_else(Default::default, |s| (s.actual, s.summary));
@@ -113,7 +117,7 @@ impl Call {
     pub(crate) fn health(&self, outcome: &Outcome, registry: &Registry) -> Option<op::Health> {
         let calling = self.options.guard.as_ref()?.calling.as_ref()?;
         let breaker = registry.breaker(&calling.connector)?;
-        if self.blocked {
+        if !self.sent {
             return None;
         }
         let failed = outcome.as_ref().err().is_some_and(|error| {

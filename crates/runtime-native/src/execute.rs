@@ -383,6 +383,16 @@ impl Execution {
         if call.probing {
             return self.probed(ended.id, call, ended.outcome);
         }
+        if let Err(error) = &ended.outcome
+            && self.is_doubtful(&call, error)
+        {
+            // It stays on record as begun: what became of it is asked, not guessed.
+            call.doubt = Some(error.clone());
+            let (name, attempt) = (call.name.clone(), call.attempt);
+            self.waits.insert(ended.id, Wait::Retry { name, attempt, until: now });
+            self.calls.insert(ended.id, call);
+            return false;
+        }
         let mut record = Record::done(ended.id, 0, &call.name, call.kind, ended.outcome);
         record.input.clone_from(&call.input);
         record.attempt = call.attempt;
@@ -401,7 +411,7 @@ impl Execution {
             self.urgent = true;
             let with = self.ending(ended.id, &mut call, &record);
             call.recorded = true;
-            call.blocked = false;
+            (call.blocked, call.sent) = (false, false);
             self.calls.insert(ended.id, call);
             self.pending.push(Entry { record, replaces, with });
             return false;
@@ -411,6 +421,16 @@ impl Execution {
         record.seq = self.driver.deliver(ended.id, record.outcome.clone(), now);
         self.pending.push(Entry { record, replaces, with });
         true
+    }
+
+    /// Whether it may have been done although no answer says so, and may not be repeated.
+    fn is_doubtful(&self, call: &Call, error: &Error) -> bool {
+        let unclear = matches!(
+            error.class(),
+            ErrorClass::Timeout | ErrorClass::TransientConnectorError | ErrorClass::Panic
+        );
+        let matters = call.governed || self.next_wait(call, error).is_some();
+        call.once && call.sent && unclear && matters
     }
 
     fn told_of_retry(&self, call: &Call, record: &Record) {

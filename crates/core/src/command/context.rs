@@ -86,6 +86,9 @@ pub struct Context {
     /// The command's key, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// What one must be allowed to do for it: asked again before every effect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<String>,
     /// Whether effects are only planned and shown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,

@@ -256,7 +256,15 @@ impl Cx {
         let key = match effect.key {
             Some(key) => key,
             None => match self.contract() {
-                Some(contract) => contract.effect_key(&effect.name, &payload, self.context())?,
+                Some(contract) => {
+                    let key = contract.effect_key(&effect.name, &payload, self.context())?;
+                    match &self.undoes {
+                        // Two effects of one type are undone by two, which must not be taken for
+                        // one.
+                        Some(undoing) => format!("{key}:{}", undoing.0),
+                        None => key,
+                    }
+                }
                 None => format!("{}:{}", self.run_id(), effect.name),
             },
         };

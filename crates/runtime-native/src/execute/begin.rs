@@ -120,7 +120,9 @@ impl Execution {
             began_at: now,
             governed: false,
             blocked: false,
+            sent: false,
             approved: false,
+            doubt: None,
             probing: false,
             asking: None,
             consume: None,
@@ -171,6 +173,12 @@ impl Execution {
             let Some(mut call) = self.calls.remove(&id) else {
                 continue;
             };
+            if call.doubt.is_some() {
+                if self.reconcile(id, call).await? {
+                    return Ok(true);
+                }
+                continue;
+            }
             call.attempt += 1;
             if self.leave(id, call).await? {
                 return Ok(true);
@@ -209,6 +217,7 @@ impl Execution {
 
     pub(super) fn attempt(&mut self, id: u64, mut call: Call) {
         call.began_at = self.hub.now();
+        call.sent = !call.probing;
         let attempt = Attempt {
             hub: self.hub.clone(),
             lease: self.lease.clone(),

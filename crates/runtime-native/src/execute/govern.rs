@@ -36,11 +36,11 @@ impl Execution {
                 Passage::Open => return self.go(id, call, None).await,
                 Passage::Go => {
                     call.governed = true;
+                    self.judged(id, &mut call, &verdict.judgement);
                     if let Some(result) = self.done_before(id, &call, &guard).await? {
                         self.calls.insert(id, call);
                         return Ok(self.attempt_ended(Ended { id, outcome: Ok(result) }));
                     }
-                    self.judged(id, &mut call, &verdict.judgement);
                     self.drift(id, &mut call, &*gate, &guard);
                     let begins = guard.effect.as_ref().map(|spec| {
                         let undo = verdict.compensation.clone();
@@ -113,6 +113,7 @@ impl Execution {
             row.effect_type == spec.effect_type
                 && row.payload == spec.payload
                 && row.effect_id != own
+                && row.compensated_at.is_none()
         };
         Ok(known.into_iter().find(same).and_then(|row| row.result))
     }
@@ -132,10 +133,10 @@ impl Execution {
                 }))
             });
             let governed = entry.with.is_some();
-            call.recorded = true;
+            let recorded = std::mem::replace(&mut call.recorded, true);
             self.pending.push(entry);
             if governed && let Some(refusal) = self.try_flush().await? {
-                call.recorded = false;
+                call.recorded = recorded;
                 self.calls.insert(id, call);
                 let refusal = Error::new(ErrorClass::Conflict, "SF-0807", refusal);
                 return Ok(self.attempt_ended(Ended { id, outcome: Err(refusal) }));
@@ -161,7 +162,7 @@ impl Execution {
     }
 
     /// Writes what is pending; if the last entry is refused, the others are written without it.
-    async fn try_flush(&mut self) -> Step<Option<String>> {
+    pub(super) async fn try_flush(&mut self) -> Step<Option<String>> {
         self.urgent = false;
         let mut entries = std::mem::take(&mut self.pending);
         let refusal = self.record(entries.clone()).await?;
@@ -223,6 +224,11 @@ impl Execution {
     /// Found begun after a crash, and not to be repeated: the receiver is asked, or a person.
     pub(super) async fn reconcile(&mut self, id: u64, mut call: Call) -> Step<bool> {
         call.governed = self.is_governed();
+        // What a person has said counts for more than what a receiver says.
+        let name = format!("effect:{}", self.effect_id(id));
+        if self.signals.iter().any(|signal| signal.name == name) {
+            return Ok(self.nobody_knows(id, call));
+        }
         let guard = call.options.guard.clone();
         if let Some(guard) = guard.filter(|guard| guard.probe.is_some()) {
             call.probing = true;
@@ -236,15 +242,20 @@ impl Execution {
 
     /// The receiver has said whether it was done.
     pub(super) fn probed(&mut self, id: u64, mut call: Call, outcome: Outcome) -> bool {
-        call.probing = false;
+        (call.probing, call.sent) = (false, false);
         match outcome.map(|text| json::decode::<Option<Outcome>>("a probe's answer", &text)) {
             Ok(Ok(Some(done))) => {
                 self.calls.insert(id, call);
                 self.attempt_ended(Ended { id, outcome: done })
             }
             Ok(Ok(None)) => {
-                // Not done: it is made now, as the next attempt.
                 call.body = call.real_body.clone();
+                let last = call.attempt >= call.options.retry.max_attempts();
+                if let Some(error) = call.doubt.take().filter(|_| last) {
+                    self.calls.insert(id, call);
+                    return self.attempt_ended(Ended { id, outcome: Err(error) });
+                }
+                // Not done: it is made now, as the next attempt.
                 let (name, attempt) = (call.name.clone(), call.attempt);
                 self.waits.insert(id, Wait::Retry { name, attempt, until: self.hub.now() });
                 self.calls.insert(id, call);
@@ -261,13 +272,11 @@ impl Execution {
     /// A plain run's code is told; a command waits for a person.
     fn nobody_knows(&mut self, id: u64, mut call: Call) -> bool {
         call.body = call.real_body.clone();
+        call.doubt = None;
         if !self.is_governed() {
             self.calls.insert(id, call);
-            let unknown = Error::new(
-                ErrorClass::Application,
-                "SF-0301",
-                "a crash left it open whether the effect was performed; it is not repeated",
-            );
+            let text = "it is not known whether the effect was performed, and it is not repeated";
+            let unknown = Error::new(ErrorClass::Application, "SF-0301", text);
             return self.attempt_ended(Ended { id, outcome: Err(unknown.permanent()) });
         }
         call.governed = true;

@@ -25,7 +25,14 @@ impl Execution {
         reason: String,
     ) -> NewApproval {
         let (action, payload, digest) = match (&guard.effect, &guard.calling) {
-            (Some(spec), _) => (spec.effect_type.clone(), spec.payload.clone(), spec.digest()),
+            (Some(spec), calling) => {
+                // Bound to what is really sent, too, where a connector sends it.
+                let sent = calling.as_ref().map_or_else(String::new, |calling| {
+                    format!("{}\n{}\n{}", calling.connector, calling.operation, calling.input)
+                });
+                let digest = json::digest(&format!("{}\n{sent}", spec.digest()));
+                (spec.effect_type.clone(), spec.payload.clone(), digest)
+            }
             (None, Some(calling)) => {
                 let action = format!("{} {}", calling.connector, calling.operation);
                 let digest = json::digest(&format!("{action}\n{}", calling.input));
@@ -79,6 +86,15 @@ impl Execution {
             );
             return Ok(Some(Err(Error::new(ErrorClass::ApprovalRejected, "SF-0814", text))));
         }
+        if row.status == ApprovalStatus::Approved && row.yes() < asked.approvers {
+            let text = format!(
+                "approval \"{}\" was given by {} people, and {} are needed now",
+                asked.approval_id,
+                row.yes(),
+                asked.approvers
+            );
+            return Ok(Some(Err(Error::new(ErrorClass::ApprovalRejected, "SF-0814", text))));
+        }
         Ok(match row.status {
             ApprovalStatus::Pending => None,
             ApprovalStatus::Approved => Some(Ok(row)),
@@ -120,13 +136,17 @@ impl Execution {
         };
         let with = Some(With::Govern(Box::new(with)));
         self.pending.push(Entry { record, replaces: call.recorded, with });
+        if let Some(refusal) = self.try_flush().await? {
+            self.calls.insert(id, call);
+            let refusal = Error::new(ErrorClass::Conflict, "SF-0807", refusal);
+            return Ok(self.attempt_ended(Ended { id, outcome: Err(refusal) }));
+        }
         call.recorded = true;
         call.asking = Some(Asking::People);
         self.calls.insert(id, call);
         self.waits.insert(id, Wait::answer(format!("approval:{approval_id}")));
         // It may have been asked before a restart, and answered meanwhile.
         self.look = true;
-        self.flush().await?;
         Ok(false)
     }
 

@@ -42,6 +42,9 @@ pub(crate) fn admit(
     let governance = governance.ok_or_else(|| undecided(&contract.name))?;
     let act = act(governance, contract, payload, asked)?;
     let judgement = governance.policies.judge(&chain, &act);
+    for field in judgement.redacted() {
+        redact(payload, &field);
+    }
     let ruling = judgement.ruling();
     let hold = match ruling {
         Ruling::Deny => judgement.denial().map(Hold::Denied),
@@ -51,9 +54,6 @@ pub(crate) fn admit(
         Ruling::RequireMoreInput => Some(Hold::Input(why(&judgement))),
         Ruling::Allow | Ruling::RouteSync | Ruling::RouteAsync | Ruling::Redact => None,
     };
-    for field in judgement.redacted() {
-        redact(payload, &field);
-    }
     let by_queue = ruling == Ruling::RouteAsync;
     Ok(Admitted { judgement: Some(judgement), hold, by_queue })
 }

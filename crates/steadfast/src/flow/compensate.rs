@@ -11,8 +11,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use steadfast_core::{Cx, EffectStatus, Error, ErrorClass, Result, limits};
-use steadfast_store::op::{EffectRow, ListEffects};
+use steadfast_core::{Cx, Error, ErrorClass, Result, limits};
+use steadfast_store::op::ListEffects;
 use steadfast_store::{OpenStore, StoreExt};
 
 /// An effect to be taken back, as its compensation sees it.
@@ -103,15 +103,14 @@ async fn to_undo(ledger: Arc<Ledger>, workspace: String, command_id: String) -> 
     let list = ListEffects {
         workspace,
         command_id: Some(command_id),
-        status: Some(EffectStatus::Succeeded),
+        to_undo: true,
         last_first: true,
         limit: limits::PAGE_ROWS,
         ..ListEffects::default()
     };
     let effects = ledger.0.ask(list).await?.0;
-    let due = |e: &EffectRow| e.compensates.is_none() && e.compensated_at.is_none();
     let mut undos = Vec::new();
-    for effect in effects.into_iter().filter(due) {
+    for effect in effects {
         let value = |text: &str| serde_json::from_str(text).unwrap_or_default();
         if let Some(compensation) = effect.compensation {
             undos.push(Undo {

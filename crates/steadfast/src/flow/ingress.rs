@@ -106,6 +106,7 @@ pub(crate) fn submit_op(
         command_type: contract.name.clone(),
         requested_by: request.requested_by.clone(),
         dry_run: request.dry_run,
+        needs: contract.needs(&payload)?,
         workspace_id: (workspace != "default").then(|| workspace.to_owned()),
         correlation_id: request.correlation_id.unwrap_or_else(|| trace_id.clone()),
         trace_id: trace_id.clone(),

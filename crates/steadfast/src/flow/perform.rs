@@ -80,6 +80,13 @@ impl Gatekeeper {
             return Ok(plain(Judgement::default(), Passage::Open));
         };
         let known = self.governance.connectors.operation(&calling.connector, &calling.operation);
+        if known.is_some_and(|operation| operation.mutates) && leaving.effect.is_none() {
+            let text = format!(
+                "\"{}\" of \"{}\" writes: it needs an effect",
+                calling.operation, calling.connector
+            );
+            return Ok(refused(Error::new(ErrorClass::PolicyDenied, "SF-0809", text)));
+        }
         if known.is_none() {
             let error =
                 steadfast_core::connector::out_of_scope(&calling.connector, &calling.operation);
@@ -89,6 +96,8 @@ impl Gatekeeper {
         let mut judgement = Judgement::default();
         let passage = match self.spend(takes, leaving.now, &mut judgement).await? {
             Some(refusal) => refusal,
+            // Without a command there is no ledger to enter an effect in.
+            None if leaving.effect.is_some() => Passage::Open,
             None => Passage::Go,
         };
         Ok(plain(judgement, passage))
@@ -114,6 +123,7 @@ impl Gatekeeper {
         let payload: Value = serde_json::from_str(text).unwrap_or_default();
         let mut act = Act::admit(&leaving.context.requested_by, &contract.name, payload);
         act.agent = contract.agent;
+        act.needs.clone_from(&leaving.context.needs);
         if let Some((calling, found)) = &operation {
             act.classes = found.and_then(|operation| operation.classes);
             act.doing = Doing::Call {

@@ -127,6 +127,10 @@ pub(super) async fn release_one(
     let Some(held) = command::lock(tx, ws, child).await? else {
         return Ok(false);
     };
+    // Somebody may have stopped it between the look and the lock.
+    if !matches!(held.status, CommandStatus::Validated | CommandStatus::Approved) {
+        return Ok(false);
+    }
     let mut standing = Standing::Met;
     for (parent, status) in parents(tx, ws, child).await? {
         standing = standing.with(&parent, status);

@@ -179,6 +179,12 @@ pub(super) async fn list(tx: &mut impl Tx, op: &ListEffects) -> Result<Effects, 
             given.push((name, Value::from(value)));
         }
     }
+    if op.to_undo {
+        texts.push(
+            "status = 'succeeded' AND declared_compensation IS NOT NULL \
+             AND compensates_effect_id IS NULL AND compensated_at IS NULL",
+        );
+    }
     let statement = if op.last_first { "effect_list_last" } else { "effect_list" };
     let rows = tx.query_where(statement, &texts.join(" AND "), &given).await?;
     Ok(Effects(rows.into_iter().map(rows::effect).collect::<Result<_, _>>()?))

@@ -11,7 +11,7 @@ use super::command::{self, Locked, Move};
 use super::{dependency, follow, rows, start};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
-use crate::op::{COMPENSATE, CommandRef, CommandRow, Start, undo_run_id};
+use crate::op::{COMPENSATE, CommandRef, CommandRow, Start, Started, undo_run_id};
 
 /// Who takes back.
 const ACTOR: &str = "system:saga";
@@ -46,8 +46,13 @@ pub(super) async fn begin(
     if !moved.take(tx, &held).await? {
         return Ok(false);
     }
-    let run = undo_run(tx, ws, &row, &held, why, now).await?;
-    start::start(tx, &run).await?;
+    let mut run = undo_run(tx, ws, &row, &held, why, now).await?;
+    if start::start(tx, &run).await? == Started::NoQueue {
+        // What must be undone does not wait for a queue that is gone.
+        crate::op::DEFAULT_QUEUE.clone_into(&mut run.queue);
+        run.partition.clear();
+        start::start(tx, &run).await?;
+    }
     Ok(true)
 }
 

@@ -169,6 +169,8 @@ pub struct ListEffects {
     pub effect_id: Option<String>,
     /// Only in this status.
     pub status: Option<EffectStatus>,
+    /// Only those that are done, have a way back and have not gone it.
+    pub to_undo: bool,
     /// The last first.
     pub last_first: bool,
     /// Most rows.

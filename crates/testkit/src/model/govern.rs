@@ -218,6 +218,7 @@ impl Model {
             .filter(|e| is(&op.command_id, &e.command_id) && is(&op.key, &e.idempotency_key))
             .filter(|e| is(&op.effect_id, &e.effect_id))
             .filter(|e| op.status.is_none_or(|status| status == e.status))
+            .filter(|e| !op.to_undo || super::saga::is_to_undo(e))
             .cloned()
             .collect();
         found.sort_by_key(|e| (e.command_id.clone(), e.ordinal, e.effect_id.clone()));

@@ -2,13 +2,21 @@
 
 use steadfast_core::command::{Context, Undoing};
 use steadfast_core::{CommandEvent, EffectStatus, Error, ErrorClass, RunEvent, Timestamp};
-use steadfast_store::op::{COMPENSATE, CommandRow, RunRow, Start, undo_run_id};
+use steadfast_store::op::{COMPENSATE, CommandRow, EffectRow, RunRow, Start, Started, undo_run_id};
 
 use super::command::Step;
 use super::{Model, key};
 
 /// Who takes back.
 const ACTOR: &str = "system:saga";
+
+/// Whether an effect is done, has a way back and has not gone it.
+pub(super) fn is_to_undo(effect: &EffectRow) -> bool {
+    effect.status == EffectStatus::Succeeded
+        && effect.compensation.is_some()
+        && effect.compensates.is_none()
+        && effect.compensated_at.is_none()
+}
 
 /// Whether a cancel of this command takes back.
 pub(super) fn takes_back(command: &CommandRow) -> bool {
@@ -18,13 +26,7 @@ pub(super) fn takes_back(command: &CommandRow) -> bool {
 impl Model {
     /// Begins to take back what a command has done; false if there is nothing.
     pub(super) fn undo(&mut self, ws: &str, id: &str, why: Undoing, now: Timestamp) -> bool {
-        let to_undo = self.effects_of(ws).any(|effect| {
-            effect.command_id == id
-                && effect.status == EffectStatus::Succeeded
-                && effect.compensation.is_some()
-                && effect.compensates.is_none()
-                && effect.compensated_at.is_none()
-        });
+        let to_undo = self.effects_of(ws).any(|e| e.command_id == id && is_to_undo(e));
         let Some(command) = self.commands.get(&key(ws, id)).cloned().filter(|_| to_undo) else {
             return false;
         };
@@ -36,7 +38,7 @@ impl Model {
         let context = Context::parse(&command.row.context).unwrap_or_default();
         let of = |field: fn(&RunRow) -> String| run.as_ref().map(field).unwrap_or_default();
         let queue = of(|run| run.queue.clone());
-        let start = Start {
+        let mut start = Start {
             workspace: ws.to_owned(),
             run_id: undo_run_id(&command.row.workflow_id),
             workflow: COMPENSATE.to_owned(),
@@ -57,7 +59,11 @@ impl Model {
             claim: None,
             now,
         };
-        self.start(&start);
+        if self.start(&start) == Started::NoQueue {
+            "default".clone_into(&mut start.queue);
+            start.partition.clear();
+            self.start(&start);
+        }
         true
     }
 

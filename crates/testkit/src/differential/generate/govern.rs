@@ -59,6 +59,7 @@ impl Generator {
                 key: r.maybe(20, |r| r.text(&["k1", "k2"])),
                 effect_id: r.maybe(20, |_| effect_id),
                 status: r.maybe(30, |_| EffectStatus::Succeeded),
+                to_undo: r.chance(20),
                 last_first: r.chance(40),
                 limit,
             }),

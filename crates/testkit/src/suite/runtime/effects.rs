@@ -27,6 +27,7 @@ case_table![
     an_effect_that_its_receiver_remembers_is_not_repeated,
     two_effects_with_one_key_and_different_payloads_are_refused,
     r112_a_receiver_without_a_memory_is_not_asked_twice_for_one_key,
+    an_effect_that_got_no_answer_is_not_repeated_but_asked_about,
     a_dry_run_shows_its_effects_and_has_none,
     a_breaker_opens_after_failures_and_lets_one_through_later,
 ];
@@ -338,6 +339,34 @@ async fn two_effects_with_one_key_and_different_payloads_are_refused(f: Fixture)
     let error = command.result().await.unwrap_err();
     assert_eq!((error.code(), error.class()), ("SF-0807", ErrorClass::Conflict));
     assert_eq!(effects(&fabric, &command).await.len(), 1);
+    fabric.shutdown().await;
+}
+
+async fn post(cx: Cx, day: String) -> Result<Value> {
+    let effect = Effect::of("sms.send").payload(json!(day));
+    let request = Outbound::new("POST /sms", json!({ "day": day }));
+    let retry = Retry::exponential(5, Duration::from_millis(1), 1.0);
+    cx.effect_via(effect, "sms", request).retry(retry).await
+}
+
+/// A receiver without a memory that timed out may have done it: a person is asked, whatever the
+/// retry policy says.
+async fn an_effect_that_got_no_answer_is_not_repeated_but_asked_about(f: Fixture) {
+    let stub = Stub::new("sms", [Operation::write("POST /sms")]);
+    stub.answers([Err(Error::new(ErrorClass::Timeout, "SF-0001", "no answer"))]);
+    let sms = EffectType::new("sms.send").classes(HARMLESS).not_undone("it cannot be unsent");
+    let contract = Contract::new().effect(sms);
+    let fabric = f.fabric().command(post, contract).connector(stub.clone()).start().await.unwrap();
+    let command = fabric.submit(post, "2026-06-01".to_owned()).await.unwrap();
+    until("a person is asked", async || command.status().await.unwrap() == CommandStatus::Blocked)
+        .await;
+    assert_eq!(stub.sent().len(), 1);
+    let row = effects(&fabric, &command).await.remove(0);
+    assert_eq!(row.status, EffectStatus::Unknown);
+    let truth = Truth::Done("{\"ok\":true}".to_owned());
+    fabric.resolve_effect(&row.effect_id, truth, "user:op", "they have it").await.unwrap();
+    assert_eq!(command.result().await.unwrap()["ok"], true);
+    assert_eq!(stub.sent().len(), 1, "it was sent once");
     fabric.shutdown().await;
 }
 
