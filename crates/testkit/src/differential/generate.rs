@@ -55,6 +55,10 @@ pub(super) struct Generator {
     /// Who takes what is to be sent, and what was taken and not settled.
     taking: Option<publish::Taking>,
     taken: Vec<publish::Taking>,
+    /// Questions that were asked, and effects that were begun or lost: those are gone on with.
+    asked: Vec<String>,
+    begun: Vec<String>,
+    lost: Vec<String>,
 }
 
 impl Generator {
@@ -71,6 +75,9 @@ impl Generator {
             written: None,
             taking: None,
             taken: Vec::new(),
+            asked: Vec::new(),
+            begun: Vec::new(),
+            lost: Vec::new(),
         }
     }
 

@@ -20,7 +20,8 @@ impl Generator {
     /// An operation on the ledger, on questions or on meters.
     pub(super) fn governing(&mut self) -> Op {
         let (workspace, now) = (self.ws(), self.now());
-        let (approval_id, effect_id) = (self.approval_id(), self.effect_id());
+        let approval_id = self.one_of(|g| &g.asked).unwrap_or_else(|| self.approval_id());
+        let effect_id = self.one_of(|g| &g.lost).unwrap_or_else(|| self.effect_id());
         let command_id = self.command_id();
         let r = &mut self.random;
         let limit = usize::try_from(r.below(6)).unwrap();
@@ -80,6 +81,16 @@ impl Generator {
         }
     }
 
+    /// Mostly one of the last few.
+    fn one_of(&mut self, of: impl Fn(&Self) -> &Vec<String>) -> Option<String> {
+        let many = of(self).len() as u64;
+        if many == 0 || !self.random.chance(85) {
+            return None;
+        }
+        let back = self.random.below(many.min(3)) + 1;
+        of(self).get(usize::try_from(many - back).unwrap()).cloned()
+    }
+
     fn approval_id(&mut self) -> String {
         format!("q{}", self.random.below(9))
     }
@@ -102,7 +113,11 @@ impl Generator {
     pub(super) fn hold(&mut self) -> Option<Hold> {
         match self.random.below(100) {
             0..5 => Some(Hold::Denied(Error::app("no"))),
-            5..16 => Some(Hold::Approval(Box::new(self.question()))),
+            5..16 => {
+                let question = self.question();
+                self.asked.push(question.approval_id.clone());
+                Some(Hold::Approval(Box::new(question)))
+            }
             16..19 => Some(Hold::Input("which one?".to_owned())),
             _ => None,
         }
@@ -122,7 +137,7 @@ impl Generator {
             requested_by: "user:1".to_owned(),
             approvers: r.number(1, 2),
             among: r.maybe(30, |_| vec!["lead:*".to_owned()]).unwrap_or_default(),
-            expires_at: later(r.number(1, 300)),
+            expires_at: later(r.number(1, 3000)),
             escalate_at: r.maybe(30, |r| later(r.number(1, 300))),
         }
     }
@@ -136,6 +151,10 @@ impl Generator {
         let now = self.now();
         let (effect, question) = (self.effect_change(), self.question());
         let effect_id = self.effect_id();
+        let asks = self.random.chance(30);
+        if asks {
+            self.asked.push(question.approval_id.clone());
+        }
         let r = &mut self.random;
         let events = (0..r.below(3)).map(|number| NewEvent {
             event_id: format!("evt_{command_id}_s{number}"),
@@ -172,9 +191,9 @@ impl Generator {
             actor: lease.worker.clone(),
             trace_id: "0af7651916cd43dd8448eb211c80319c".to_owned(),
             events,
-            effect: r.maybe(60, |_| effect),
+            effect: r.maybe(90, |_| effect),
             invocation: r.maybe(30, |_| Box::new(call)),
-            approval: r.maybe(30, |_| Box::new(question)),
+            approval: asks.then(|| Box::new(question)),
             consume: r.maybe(15, |r| r.number(0, 3)),
             health: r.maybe(20, |_| health),
             undone: r.maybe(10, |_| effect_id),
@@ -184,8 +203,16 @@ impl Generator {
     }
 
     fn effect_change(&mut self) -> EffectChange {
-        let effect_id = self.effect_id();
+        let begins = self.random.chance(50);
+        let known = if begins { None } else { self.one_of(|g| &g.begun) };
+        let effect_id = known.unwrap_or_else(|| self.effect_id());
         let other = self.effect_id();
+        let loses = self.random.chance(45);
+        match begins {
+            true => self.begun.push(effect_id.clone()),
+            false if loses => self.lost.push(effect_id.clone()),
+            false => {}
+        }
         let r = &mut self.random;
         let new = NewEffect {
             effect_id: effect_id.clone(),
@@ -195,22 +222,18 @@ impl Generator {
             compensation: r.maybe(70, |_| "undo".to_owned()),
             compensates: r.maybe(15, |_| other),
         };
-        match r.below(10) {
-            0..1 => EffectChange::Plan(Box::new(new)),
-            1..5 => EffectChange::Begin(Box::new(new)),
-            _ => EffectChange::Move {
-                effect_id,
-                event: *r.pick(&[
-                    &EffectEvent::Succeed,
-                    &EffectEvent::Succeed,
-                    &EffectEvent::Fail,
-                    &EffectEvent::Lose,
-                    &EffectEvent::Lose,
-                    &EffectEvent::Lose,
-                ]),
-                result: r.maybe(60, |_| "7".to_owned()),
-                error: r.maybe(20, |_| Error::app("no")),
-            },
+        if begins {
+            return match r.chance(20) {
+                true => EffectChange::Plan(Box::new(new)),
+                false => EffectChange::Begin(Box::new(new)),
+            };
+        }
+        let ends = *r.pick(&[&EffectEvent::Succeed, &EffectEvent::Succeed, &EffectEvent::Fail]);
+        EffectChange::Move {
+            effect_id,
+            event: if loses { EffectEvent::Lose } else { ends },
+            result: r.maybe(60, |_| "7".to_owned()),
+            error: r.maybe(20, |_| Error::app("no")),
         }
     }
 }
