@@ -95,7 +95,7 @@ async fn lanes(kind: DbKind, url: &str) -> (Vec<TestDb>, Vec<Arc<dyn Store>>) {
 #[tokio::test]
 async fn the_generator_meets_every_kind_of_reply() {
     let store: Arc<dyn Store> = Arc::new(ModelStore::new());
-    let coverage = differential::run(vec![store], 1, 40_000).await.unwrap();
+    let coverage = differential::run(vec![store], 1, 160_000).await.unwrap();
     for (kind, count) in coverage.counts() {
         println!("{count:>6} {kind}");
     }
