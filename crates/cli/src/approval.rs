@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use steadfast::{ApprovalRow, ApprovalStatus, Client, ListApprovals, Timestamp, Vote};
 
-use crate::output::{At, Output, Table};
+use crate::output::{At, Output, Table, spelled};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -58,11 +58,9 @@ fn status(text: &str) -> Result<Which, String> {
     if text == "all" {
         return Ok(Which::All);
     }
-    let known = || {
-        let all: Vec<_> = ApprovalStatus::ALL.iter().map(|status| status.as_str()).collect();
-        format!("there is no status {text}; there are: {}, all", all.join(", "))
-    };
-    ApprovalStatus::parse(text).map(Which::In).ok_or_else(known)
+    spelled("status", text, ApprovalStatus::ALL, ApprovalStatus::as_str)
+        .map(Which::In)
+        .map_err(|why| format!("{why}, all"))
 }
 
 pub(crate) async fn approval(args: Args) -> anyhow::Result<ExitCode> {

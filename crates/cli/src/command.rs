@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use steadfast::{Client, CommandRow, CommandStatus, ListCommands};
 
-use crate::output::{At, Output, Table};
+use crate::output::{At, Output, Table, spelled};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -45,11 +45,7 @@ enum Verb {
 }
 
 fn status(text: &str) -> Result<CommandStatus, String> {
-    let known = || {
-        let all: Vec<_> = CommandStatus::ALL.iter().map(|status| status.as_str()).collect();
-        format!("there is no status {text}; there are: {}", all.join(", "))
-    };
-    CommandStatus::parse(text).ok_or_else(known)
+    spelled("status", text, CommandStatus::ALL, CommandStatus::as_str)
 }
 
 pub(crate) async fn command(args: Args) -> anyhow::Result<ExitCode> {

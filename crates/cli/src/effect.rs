@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use steadfast::{EffectRow, EffectStatus, InvocationRow, ListEffects, ListInvocations, Truth};
 
-use crate::output::{At, Table};
+use crate::output::{At, Table, spelled};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -62,11 +62,7 @@ enum Verb {
 }
 
 fn status(text: &str) -> Result<EffectStatus, String> {
-    let known = || {
-        let all: Vec<_> = EffectStatus::ALL.iter().map(|status| status.as_str()).collect();
-        format!("there is no status {text}; there are: {}", all.join(", "))
-    };
-    EffectStatus::parse(text).ok_or_else(known)
+    spelled("status", text, EffectStatus::ALL, EffectStatus::as_str)
 }
 
 pub(crate) async fn effect(args: Args) -> anyhow::Result<ExitCode> {

@@ -50,6 +50,20 @@ impl At {
     }
 }
 
+/// Reads one of a kind by its spelling; otherwise says which there are.
+pub(crate) fn spelled<T: Copy>(
+    what: &str,
+    text: &str,
+    all: &[T],
+    spelling: fn(T) -> &'static str,
+) -> Result<T, String> {
+    let found = all.iter().copied().find(|one| spelling(*one) == text);
+    found.ok_or_else(|| {
+        let known: Vec<_> = all.iter().map(|one| spelling(*one)).collect();
+        format!("there is no {what} {text}; there are: {}", known.join(", "))
+    })
+}
+
 /// Rows, shown when they are all there.
 pub(crate) struct Table<const N: usize> {
     head: [&'static str; N],

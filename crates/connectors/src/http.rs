@@ -25,6 +25,7 @@ use steadfast_core::error::{Error, ErrorClass, Result};
 use steadfast_core::{Retry, key};
 
 use self::answer::Exchange;
+pub(crate) use self::answer::retry_after;
 use self::guard::{Guard, Reach};
 use crate::secret::{Secret, SecretRef};
 

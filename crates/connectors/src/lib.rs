@@ -10,6 +10,8 @@
 
 #[cfg(feature = "http")]
 mod alert;
+#[cfg(any(feature = "http", feature = "sql"))]
+mod causes;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "nats")]

@@ -4,13 +4,16 @@
 //! beyond its status and the wait it asks for; what is shown of an address holds no password and no
 //! query.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, StatusCode, Url, redirect};
 use steadfast_core::error::{Error, ErrorClass, Result};
 use steadfast_core::sink::Delivery;
 use steadfast_core::time::Timestamp;
+
+use crate::causes::causes;
+use crate::http::retry_after;
 
 /// Receivers answer before they work; longer than this none should take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
@@ -82,7 +85,7 @@ pub(crate) async fn post(
             return again(failed(class, text), None);
         }
     };
-    let (status, wait) = (answer.status(), retry_after(answer.headers(), now));
+    let (status, wait) = (answer.status(), asked_wait(answer.headers(), now));
     let text = format!("the receiver answered {status}");
     match status {
         status if status.is_success() => Delivery::Done,
@@ -92,25 +95,10 @@ pub(crate) async fn post(
     }
 }
 
-/// The error and what is behind it: the outer one alone says only that something went wrong.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(&format!(": {cause}"));
-        next = cause.source();
-    }
-    text
-}
-
-/// The wait that a receiver asks for: seconds, or a date.
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = match text.parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => now.until(Timestamp::from_http_date(text)?),
-    };
-    Some(wait.min(WAIT_MAX))
+/// The wait that a receiver asks for, as far as it is believed.
+fn asked_wait(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let since = Duration::from_micros(u64::try_from(now.as_micros()).unwrap_or(0));
+    retry_after(headers, SystemTime::UNIX_EPOCH + since).map(|wait| wait.min(WAIT_MAX))
 }
 
 pub(crate) fn failed(class: ErrorClass, text: String) -> Error {
@@ -123,6 +111,8 @@ pub(crate) fn again(error: Error, after: Option<Duration>) -> Delivery {
 
 #[cfg(test)]
 mod tests {
+    use reqwest::header::RETRY_AFTER;
+
     use super::*;
 
     #[test]
@@ -139,7 +129,7 @@ mod tests {
         let now = Timestamp::from_micros(784_111_777 * 1_000_000);
         let read = |text: &'static str| {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]);
-            retry_after(&headers, now).map(|wait| wait.as_secs())
+            asked_wait(&headers, now).map(|wait| wait.as_secs())
         };
         assert_eq!(read("120"), Some(120));
         assert_eq!(read("99999999"), Some(3600));

@@ -51,13 +51,6 @@ impl Timestamp {
         }
     }
 
-    /// Reads the date of an HTTP header: `Sun, 06 Nov 1994 08:49:37 GMT`.
-    pub fn from_http_date(text: &str) -> Option<Self> {
-        let date = jiff::civil::DateTime::strptime("%a, %d %b %Y %H:%M:%S GMT", text).ok()?;
-        let date = date.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
-        Some(Self(date.timestamp().as_microsecond()))
-    }
-
     /// The day in UTC, moved by some days: `2026-03-01`.
     pub fn utc_date(self, days: i64) -> String {
         let moved = self.0.saturating_add(days.saturating_mul(86_400_000_000));

@@ -93,9 +93,8 @@ impl Call {
             None => "contradicted",
         };
         let now = execution.now();
-        let place = format!("{}\n{id}\n{}", execution.place(), self.attempt);
         Some(op::InvocationRow {
-            invocation_id: format!("tool_{}", json::fingerprint(&place)),
+            invocation_id: format!("tool_{}_{}", execution.place(id), self.attempt),
             command_id: execution.context().command_id.clone(),
             run_id: execution.run_id().to_owned(),
             connector: calling.connector.clone(),

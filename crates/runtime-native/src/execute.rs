@@ -6,6 +6,7 @@
 //! Deliberately absent: retries of store calls (the store has patience) and any memory of the run
 //! beyond this execution.
 
+mod attempt;
 mod begin;
 mod commit;
 mod govern;
@@ -21,8 +22,8 @@ use futures::channel::mpsc;
 use futures::future::{Either, select};
 use futures::{FutureExt, StreamExt};
 use steadfast_core::command::Context;
-use steadfast_core::driver::{Driver, Kind, Outcome, Record, RecordState, Request, RunMeta, Turn};
-use steadfast_core::{Error, ErrorClass, Timestamp};
+use steadfast_core::driver::{Driver, Kind, Outcome, Record, Request, RunMeta, Turn};
+use steadfast_core::{Error, ErrorClass, Timestamp, json};
 use steadfast_store::op::{self, Entry, With};
 use steadfast_store::{StoreExt, op::PendingSignal};
 
@@ -372,83 +373,6 @@ impl Execution {
         self.pending.push(Entry { record, replaces: false, with });
     }
 
-    /// An attempt of a call ended: delivers its outcome, or arranges the next attempt.
-    fn attempt_ended(&mut self, ended: Ended) -> bool {
-        let now = self.hub.now();
-        self.running.remove(&ended.id);
-        let Some(mut call) = self.calls.remove(&ended.id) else {
-            return false;
-        };
-        call.abort = None;
-        if call.probing {
-            return self.probed(ended.id, call, ended.outcome);
-        }
-        if let Err(error) = &ended.outcome
-            && self.is_doubtful(&call, error)
-        {
-            // It stays on record as begun: what became of it is asked, not guessed.
-            call.doubt = Some(error.clone());
-            let (name, attempt) = (call.name.clone(), call.attempt);
-            self.waits.insert(ended.id, Wait::Retry { name, attempt, until: now });
-            self.calls.insert(ended.id, call);
-            return false;
-        }
-        let mut record = Record::done(ended.id, 0, &call.name, call.kind, ended.outcome);
-        record.input.clone_from(&call.input);
-        record.attempt = call.attempt;
-        (record.started_at, record.completed_at) = (call.started_at, now);
-        let replaces = call.recorded;
-        let wait = match &record.outcome {
-            Err(error) => self.next_wait(&call, error),
-            Ok(_) => None,
-        };
-        if let Some(wait) = wait {
-            record.state = RecordState::Retrying;
-            record.next_at = now.after(wait);
-            self.told_of_retry(&call, &record);
-            let (name, attempt) = (call.name.clone(), call.attempt);
-            self.waits.insert(ended.id, Wait::Retry { name, attempt, until: record.next_at });
-            self.urgent = true;
-            let with = self.ending(ended.id, &mut call, &record);
-            call.recorded = true;
-            (call.blocked, call.sent) = (false, false);
-            self.calls.insert(ended.id, call);
-            self.pending.push(Entry { record, replaces, with });
-            return false;
-        }
-        self.urgent |= call.kind != Kind::Read;
-        let with = self.ending(ended.id, &mut call, &record);
-        record.seq = self.driver.deliver(ended.id, record.outcome.clone(), now);
-        self.pending.push(Entry { record, replaces, with });
-        true
-    }
-
-    /// Whether it may have been done although no answer says so, and may not be repeated.
-    fn is_doubtful(&self, call: &Call, error: &Error) -> bool {
-        let unclear = matches!(
-            error.class(),
-            ErrorClass::Timeout | ErrorClass::TransientConnectorError | ErrorClass::Panic
-        );
-        let matters = call.governed || self.next_wait(call, error).is_some();
-        call.once && call.sent && unclear && matters
-    }
-
-    fn told_of_retry(&self, call: &Call, record: &Record) {
-        let Err(error) = &record.outcome else { return };
-        let class = serde_json::to_value(error.class()).unwrap_or_default();
-        self.hub.metrics.retried(&call.name, class.as_str().unwrap_or_default());
-        tracing::info_span!("activity.retry", activity = call.name).in_scope(|| {
-            tracing::info!(attempt = call.attempt, %error, "activity.retry");
-        });
-    }
-
-    /// The wait before the next attempt, if there is one: what the policy says, and not before the
-    /// other side wants.
-    fn next_wait(&self, call: &Call, error: &Error) -> Option<Duration> {
-        let wait = call.options.retry.wait_drawn(call.attempt, error, self.hub.env.random())?;
-        Some(wait.max(error.wait_at_least().unwrap_or_default()))
-    }
-
     pub(crate) fn now(&self) -> Timestamp {
         self.hub.now()
     }
@@ -461,36 +385,10 @@ impl Execution {
         &self.run.run_id
     }
 
-    /// What tells this generation of this run from all others.
-    pub(crate) fn place(&self) -> String {
-        format!("{}\n{}", self.run.run_id, self.run.generation)
-    }
-
-    /// The code no longer waits for a request.
-    fn forget(&mut self, id: u64) {
-        self.waits.remove(&id);
-        self.running.remove(&id);
-        self.backlog.retain(|request| request.id != id);
-        if let Some(call) = self.calls.remove(&id) {
-            self.abandon(id, call);
-        }
-    }
-
-    /// Ends an attempt that nobody waits for, and gives its slot back.
-    fn abandon(&self, id: u64, call: Call) {
-        let Some(abort) = call.abort else { return };
-        abort.abort();
-        if call.options.slot.is_some() {
-            let step = i64::try_from(id).unwrap_or(i64::MAX);
-            let free = op::FreeSlot { lease: self.lease.clone(), step };
-            let hub = self.hub.clone();
-            let task = async move {
-                // If it fails, the slot runs out with its lease.
-                let _ = hub.store.ask(free).await;
-                hub.ready.ring();
-            };
-            self.hub.env.spawn("free", Box::pin(task));
-        }
+    /// A digest that tells a call of this generation of this run from all others: what ids are
+    /// made of, so that they are the same after a restart.
+    pub(crate) fn place(&self, id: u64) -> String {
+        json::fingerprint(&format!("{}\n{}\n{id}", self.run.run_id, self.run.generation))
     }
 
     fn take_rides(&mut self) {

@@ -10,8 +10,14 @@ use std::sync::{LazyLock, Mutex};
 use crate::dialect::Dialect;
 use crate::gate::{Bound, Params, Value};
 
-const FILES: &[&str] = &[
+/// What a new database is made of, in order.
+const SCHEMA: &[&str] = &[
     include_str!("sql/schema.sql"),
+    include_str!("sql/schema/govern.sql"),
+    include_str!("sql/schema/event.sql"),
+];
+
+const FILES: &[&str] = &[
     include_str!("sql/run.sql"),
     include_str!("sql/step.sql"),
     include_str!("sql/queue.sql"),
@@ -24,7 +30,7 @@ const FILES: &[&str] = &[
 
 static STATEMENTS: LazyLock<BTreeMap<&'static str, &'static str>> = LazyLock::new(|| {
     let mut statements = BTreeMap::new();
-    for file in FILES {
+    for file in SCHEMA.iter().chain(FILES) {
         for part in file.split("-- name: ").skip(1) {
             let (name, text) = part.split_once('\n').unwrap_or((part, ""));
             let end = text.find(';').unwrap_or(text.len());
@@ -42,7 +48,8 @@ pub(crate) fn raw(name: &str) -> &'static str {
 
 /// The names of the statements that create the schema, in order.
 pub(crate) fn schema() -> impl Iterator<Item = &'static str> {
-    FILES[0].split("-- name: ").skip(1).filter_map(|part| part.lines().next()).map(str::trim)
+    let parts = SCHEMA.iter().flat_map(|file| file.split("-- name: ").skip(1));
+    parts.filter_map(|part| part.lines().next()).map(str::trim)
 }
 
 /// SQL for one dialect, and which parameters it wants in which order.

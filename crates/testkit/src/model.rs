@@ -18,6 +18,7 @@ mod publish;
 mod queue;
 mod read;
 mod saga;
+mod settle;
 mod start;
 mod steer;
 mod table;

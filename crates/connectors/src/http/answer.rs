@@ -6,7 +6,6 @@
 //! Deliberately absent: following. A redirect is an answer, and the wrong one.
 
 use std::borrow::Cow;
-use std::error::Error as StdError;
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{self, HeaderMap};
@@ -17,6 +16,7 @@ use steadfast_core::error::{Error, ErrorClass, Result};
 
 use super::guard;
 use super::request::is_json;
+use crate::causes::causes;
 use crate::secret::Secret;
 
 /// How much of an error's answer is shown.
@@ -181,7 +181,7 @@ impl Exchange<'_> {
             }
             () => (ErrorClass::TransientConnectorError, "broke off"),
         };
-        let why = format!("{what}: {}", chain(&error));
+        let why = format!("{what}: {}", causes(&error));
         self.error(class, "SF-0719", self.hide(why.into()))
     }
 
@@ -207,7 +207,7 @@ impl Exchange<'_> {
 }
 
 /// How long somebody asks us to wait: in seconds, or until a moment.
-fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = match text.parse::<u64>() {
         Ok(seconds) => Duration::from_secs(seconds),
@@ -218,18 +218,6 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
         }
     };
     Some(wait.min(RETRY_AFTER_MAX))
-}
-
-/// An error with its causes, which the HTTP library keeps apart.
-fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

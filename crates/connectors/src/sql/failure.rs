@@ -9,6 +9,8 @@ use std::fmt;
 
 use steadfast_core::error::{Error, ErrorClass};
 
+use crate::causes::causes;
+
 /// It may pass.
 pub(super) fn passing(why: impl fmt::Display) -> Error {
     let text = format!("the database cannot be used right now: {why}");
@@ -36,7 +38,7 @@ pub(super) fn postgres(error: &tokio_postgres::Error) -> Error {
     match error.as_db_error() {
         Some(answer) => by_sqlstate(answer.code().code(), answer.message()),
         // A value that cannot be encoded never left; everything else is about the connection.
-        None => passing(with_causes(error)),
+        None => passing(causes(error)),
     }
 }
 
@@ -101,17 +103,6 @@ pub(super) fn sqlite(error: &rusqlite::Error) -> Error {
         Some(C::Unknown) if !why.contains("no such table") => unfit(why),
         _ => lasting(why),
     }
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

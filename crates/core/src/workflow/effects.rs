@@ -255,18 +255,7 @@ impl Cx {
         let payload = effect.payload?;
         let key = match effect.key {
             Some(key) => key,
-            None => match self.contract() {
-                Some(contract) => {
-                    let key = contract.effect_key(&effect.name, &payload, self.context())?;
-                    match &self.undoes {
-                        // Two effects of one type are undone by two, which must not be taken for
-                        // one.
-                        Some(undoing) => format!("{key}:{}", undoing.0),
-                        None => key,
-                    }
-                }
-                None => format!("{}:{}", self.run_id(), effect.name),
-            },
+            None => self.own_key(&effect.name, &payload)?,
         };
         crate::key::check("effect key", &key)?;
         let asked = key.clone();
@@ -283,14 +272,27 @@ impl Cx {
         Ok((spec, probe))
     }
 
-    /// The contract of the command that this run belongs to.
-    fn contract(&self) -> Option<CommandType> {
+    /// The key that the contract gives an effect.
+    fn own_key(&self, name: &str, payload: &Value) -> Result<String> {
+        let by_contract = self.by_contract(|c| c.effect_key(name, payload, self.context()));
+        let Some(key) = by_contract else {
+            return Ok(format!("{}:{name}", self.run_id()));
+        };
+        // Two effects of one type are undone by two, which must not be taken for one.
+        match &self.undoes {
+            Some(undoing) => Ok(format!("{}:{}", key?, undoing.0)),
+            None => key,
+        }
+    }
+
+    /// Looks something up in the contract of the command that this run belongs to.
+    fn by_contract<T>(&self, look: impl FnOnce(&CommandType) -> T) -> Option<T> {
         let book = self.state::<Book>().ok()?;
-        book.0.get(&self.context().command_type).cloned()
+        book.0.get(&self.context().command_type).map(look)
     }
 
     fn retry_of(&self, operation: &str) -> Option<Retry> {
-        self.contract()?.compile_policy(operation).ok()
+        self.by_contract(|contract| contract.compile_policy(operation).ok())?
     }
 
     /// A connector, and whether the operation's receiver honours keys; none where it is not in the

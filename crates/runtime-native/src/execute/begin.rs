@@ -317,10 +317,7 @@ impl Execution {
             name,
             // Derived from the sender's step, so that it is sent once; hashed, because ids may be
             // long.
-            signal_id: steadfast_core::json::fingerprint(&format!(
-                "{}\n{}\n{id}",
-                self.run.run_id, self.run.generation
-            )),
+            signal_id: self.place(id),
             payload,
             now: self.hub.now(),
         }

@@ -402,8 +402,7 @@ impl Execution {
     }
 
     pub(super) fn effect_id(&self, id: u64) -> String {
-        let place = format!("{}\n{}\n{id}", self.run.run_id, self.run.generation);
-        format!("eff_{}", json::fingerprint(&place))
+        format!("eff_{}", self.place(id))
     }
 
     pub(super) fn new_effect(

@@ -47,9 +47,8 @@ impl Execution {
 
     fn asking(&self, id: u64, request: &ApprovalRequest) -> NewApproval {
         let now = self.hub.now();
-        let place = format!("{}\n{}\n{id}", self.run.run_id, self.run.generation);
         NewApproval {
-            approval_id: format!("apr_{}", json::fingerprint(&place)),
+            approval_id: format!("apr_{}", self.place(id)),
             approval_type: request.approval_type.clone(),
             action: request.action.clone(),
             reason: request.reason.clone(),

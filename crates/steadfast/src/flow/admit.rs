@@ -25,6 +25,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) command_id: &'a str,
     pub(crate) requested_by: &'a str,
     pub(crate) ingress: Ingress,
+    /// What one must be allowed to do for it.
+    pub(crate) needs: Vec<String>,
     pub(crate) now: Timestamp,
 }
 
@@ -40,7 +42,7 @@ pub(crate) fn admit(
         return Ok(Admitted::default());
     }
     let governance = governance.ok_or_else(|| undecided(&contract.name))?;
-    let act = act(governance, contract, payload, asked)?;
+    let act = act(governance, contract, payload, asked);
     let judgement = governance.policies.judge(&chain, &act);
     for field in judgement.redacted() {
         redact(payload, &field);
@@ -58,12 +60,7 @@ pub(crate) fn admit(
     Ok(Admitted { judgement: Some(judgement), hold, by_queue })
 }
 
-fn act(
-    governance: &Governance,
-    contract: &CommandType,
-    payload: &Value,
-    asked: &Asked<'_>,
-) -> Result<Act> {
+fn act(governance: &Governance, contract: &CommandType, payload: &Value, asked: &Asked<'_>) -> Act {
     let in_scope = |call: &&String| {
         call.split_once(' ').is_some_and(|(connector, operation)| {
             governance.connectors.operation(connector, operation).is_some()
@@ -71,14 +68,14 @@ fn act(
     };
     let out_of_scope = contract.calls.iter().filter(|call| !in_scope(call)).cloned().collect();
     let act = Act {
-        needs: contract.needs(payload)?,
+        needs: asked.needs.clone(),
         ingress: asked.ingress.as_str().to_owned(),
         classes: contract.classes,
         agent: contract.agent,
         out_of_scope,
         ..Act::admit(asked.requested_by, &contract.name, payload.clone())
     };
-    Ok(act.with_grants(&governance.grants))
+    act.with_grants(&governance.grants)
 }
 
 fn why(judgement: &Judgement) -> String {
@@ -134,8 +131,9 @@ pub(crate) fn try_out(
         command_id: "",
         requested_by,
         ingress: Ingress::ApiRequest,
+        needs: contract.needs(payload)?,
         now: Timestamp::default(),
     };
-    let act = act(governance, contract, payload, &asked)?;
+    let act = act(governance, contract, payload, &asked);
     Ok(governance.policies.judge(&contract.chain(), &act))
 }

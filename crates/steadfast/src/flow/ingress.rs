@@ -129,6 +129,7 @@ pub(crate) fn submit_op(
         command_id: &command_id,
         requested_by: &request.requested_by,
         ingress: request.ingress,
+        needs: context.needs.clone(),
         now,
     };
     let admitted = admit::admit(governance, contract, &mut payload, &asked)?;

@@ -104,8 +104,12 @@ async fn take_from(
         workspace: &op.workspace, queue: &op.queue, partition_key: partition, now: op.now,
         app_version: &op.app_version, limit: take,
     };
-    let runs = rows::runs(tx.query("run_dequeue_select", at).await?)?;
-    let mut runs = follow::unexpired(tx, &op.workspace, runs, op.now).await?;
+    let mut runs = rows::runs(tx.query("run_dequeue_select", at).await?)?;
+    if follow::expire(tx, &op.workspace, &runs, op.now).await? {
+        // What has ended may have taken others of these with it: its children.
+        let left = rows::runs(tx.query("run_dequeue_select", at).await?)?;
+        runs.retain(|run| left.iter().any(|other| other.run_id == run.run_id));
+    }
     let claim = Claim { ws: &op.workspace, worker: &op.worker, until: op.lease_until, now: op.now };
     claim.take(tx, &mut runs, 1).await?;
     for run in &runs {

@@ -50,21 +50,19 @@ async fn enter(
     new: &NewEffect,
     status: EffectStatus,
 ) -> Result<Result<bool, String>, Error> {
-    let of = params! { workspace: ws, command_id: &what.command_id };
-    let mut ordinal = 1;
-    for row in tx.query("effect_of_command", of).await? {
-        let known = rows::effect(row)?;
-        ordinal = ordinal.max(known.ordinal + 1);
-        let same = known.effect_type == new.effect_type
-            && known.idempotency_key == new.idempotency_key
-            && known.compensates == new.compensates;
-        if same && known.payload != new.payload && known.effect_id != new.effect_id {
-            return Ok(Err(format!(
-                "effect \"{}\" of this command has the key \"{}\" already, with another payload",
-                new.effect_type, new.idempotency_key
-            )));
-        }
+    let same = params! {
+        workspace: ws, command_id: &what.command_id, effect_id: &new.effect_id,
+        effect_type: &new.effect_type, idempotency_key: &new.idempotency_key,
+        payload: &new.payload, compensates: new.compensates.as_deref().unwrap_or_default(),
+    };
+    if first(tx, "effect_clash", same).await?.is_some() {
+        return Ok(Err(format!(
+            "effect \"{}\" of this command has the key \"{}\" already, with another payload",
+            new.effect_type, new.idempotency_key
+        )));
     }
+    let last = first(tx, "effect_last", same).await?.map_or(Ok(None), |mut row| row.opt_int())?;
+    let ordinal = last.unwrap_or(0) + 1;
     // An effect that is begun at once has been planned all the same.
     let before = if status == EffectStatus::Planned { "" } else { EffectStatus::Planned.as_str() };
     let row = params! {

@@ -41,25 +41,24 @@ pub(super) async fn claimed(
     Ok(())
 }
 
-/// Those of some locked runs that may begin: the others' commands have expired, and are ended.
-pub(super) async fn unexpired(
+/// Ends those of some locked runs whose commands expired before they began. Whether there were any.
+pub(super) async fn expire(
     tx: &mut impl Tx,
     ws: &str,
-    runs: Vec<RunRow>,
+    runs: &[RunRow],
     now: Timestamp,
-) -> Result<Vec<RunRow>, Error> {
-    let mut kept = Vec::with_capacity(runs.len());
+) -> Result<bool, Error> {
+    let mut any = false;
     for run in runs {
         let held = of_run(tx, ws, &run.run_id, run.context.as_deref()).await?;
         let expired = held
             .is_some_and(|(_, held)| held.status == CommandStatus::Queued && held.due_at <= now);
         if expired {
             steer::cancel_run(tx, ws, &run.run_id, &expiry(), "system:expiry", now).await?;
-        } else {
-            kept.push(run);
+            any = true;
         }
     }
-    Ok(kept)
+    Ok(any)
 }
 
 /// Whether the run's command has ended for good, so that the run cannot go on.

@@ -9,9 +9,15 @@ VALUES (:workspace, :effect_id, :command_id, :run_id, :ordinal, :effect_type, :p
 -- name: effect_get
 SELECT {{effect_columns}} FROM domain_effects WHERE workspace = :workspace AND domain_effect_id = :effect_id;
 
--- name: effect_of_command
-SELECT {{effect_columns}} FROM domain_effects WHERE workspace = :workspace AND command_id = :command_id
-ORDER BY ordinal, domain_effect_id;
+-- name: effect_clash
+SELECT domain_effect_id FROM domain_effects
+WHERE workspace = :workspace AND idempotency_key = :idempotency_key AND command_id = :command_id
+    AND effect_type = :effect_type AND effect_payload <> :payload AND domain_effect_id <> :effect_id
+    AND COALESCE(compensates_effect_id, '') = :compensates
+LIMIT 1;
+
+-- name: effect_last
+SELECT MAX(ordinal) FROM domain_effects WHERE workspace = :workspace AND command_id = :command_id;
 
 -- `prev_status = status` stands first because MySQL evaluates left to right.
 -- name: effect_move

@@ -10,8 +10,8 @@ use steadfast_core::{
     limits,
 };
 use steadfast_store::op::{
-    ApprovalRow, Approvals, CommandRow, Decide, Decided, EventRow, ListApprovals, NewApproval,
-    SettleApprovals, SettledApprovals, Signal, VoteRow,
+    ApprovalRow, Approvals, Decide, Decided, EventRow, ListApprovals, NewApproval, SettleApprovals,
+    SettledApprovals, Signal, VoteRow,
 };
 
 use super::command::Step;
@@ -181,19 +181,8 @@ impl Model {
         let mark = json::fingerprint(mark);
         let event_id = format!("evt_{}_q{}{mark}", row.command_id, row.asked.approval_id);
         let command = self.commands.get(&key(ws, &row.command_id)).map(|c| c.row.clone());
-        let context = command.as_ref().map_or("{}", |command| command.context.as_str());
-        let trace_id = Context::parse(context).map(|c| c.trace_id).unwrap_or_default();
-        let event = EventRow {
-            event_id,
-            command_id: row.command_id.clone(),
-            purpose: "audit".to_owned(),
-            event_type: event_type.to_owned(),
-            payload: payload.to_string(),
-            actor: actor.to_owned(),
-            trace_id,
-            created_at: now,
-        };
-        self.put_event(ws, event);
+        let context = command.map_or_else(|| "{}".to_owned(), |command| command.context);
+        self.audit(ws, &row.command_id, &context, event_id, event_type, payload, actor, now);
     }
 
     /// An audit event of a command.
@@ -201,17 +190,18 @@ impl Model {
     pub(super) fn audit(
         &mut self,
         ws: &str,
-        command: &CommandRow,
+        command_id: &str,
+        context: &str,
         event_id: String,
         event_type: &str,
         payload: &serde_json::Value,
         actor: &str,
         now: Timestamp,
     ) {
-        let trace_id = Context::parse(&command.context).map(|c| c.trace_id).unwrap_or_default();
+        let trace_id = Context::parse(context).map(|c| c.trace_id).unwrap_or_default();
         let event = EventRow {
             event_id,
-            command_id: command.command_id.clone(),
+            command_id: command_id.to_owned(),
             purpose: "audit".to_owned(),
             event_type: event_type.to_owned(),
             payload: payload.to_string(),

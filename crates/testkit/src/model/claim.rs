@@ -44,10 +44,16 @@ impl Model {
                 continue;
             }
             let take = usize::try_from(free).unwrap_or(usize::MAX).min(left);
-            for run_id in self.first_in_line(op, &queue, &partition, take) {
-                if self.expires(ws, &run_id, op.now) {
-                    continue;
-                }
+            let line = self.first_in_line(op, &queue, &partition, take);
+            for run_id in &line {
+                self.expire(ws, run_id, op.now);
+            }
+            // What has expired may have taken others with it.
+            let waits = |run_id: &String| {
+                self.run(ws, run_id).is_some_and(|run| run.status == RunStatus::Enqueued)
+            };
+            let line: Vec<_> = line.into_iter().filter(waits).collect();
+            for run_id in line {
                 let by = Claimant::of_dequeue(op);
                 claimed.runs.push(self.claim(&by, &run_id, Attempt::Counted));
                 self.note_start(ws, &queue, &partition, op.now);

@@ -196,7 +196,9 @@ impl Model {
                 "effect_id": known.effect_id, "truth": op.truth.as_str(), "reason": op.reason,
             });
             let event_id = format!("evt_{}_e{}r", known.command_id, known.effect_id);
-            self.audit(ws, &command.row, event_id, "effect.resolved", &payload, &op.actor, op.now);
+            let (id, context) = (&known.command_id, &command.row.context);
+            let kind = "effect.resolved";
+            self.audit(ws, id, context, event_id, kind, &payload, &op.actor, op.now);
         }
         let answer = serde_json::json!({ "truth": op.truth.as_str(), "result": result });
         let told = Signal {

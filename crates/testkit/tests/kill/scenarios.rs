@@ -201,6 +201,12 @@ pub(crate) async fn zombie(place: &Place) {
 /// frost shows nothing about leases and is void.
 const HEIR: Duration = Duration::from_secs(4);
 
+/// After a void frost, nothing of it is left for the next one: neither its workers nor its run.
+async fn void(fleet: Fleet<'_>, client: &Client, id: &str) {
+    drop(fleet);
+    client.cancel(id, "a void frost").await.unwrap();
+}
+
 /// One frost; false if it was void.
 async fn woken(
     place: &Place,
@@ -218,6 +224,7 @@ async fn woken(
     fleet.start(1, &Recipe::default());
     let run = client.run::<Vec<String>>(id);
     if run.result_within(HEIR).await.is_err() {
+        void(fleet, client, id).await;
         return false;
     }
     let (steps, calls) = (client.steps(id).await.unwrap(), ledger.log().len());
@@ -250,6 +257,7 @@ async fn woken_beside_its_heir(place: &Place, ledger: &Ledger, client: &Client, 
     let began = Instant::now();
     while ledger.calls(id, "slow2").len() < 2 {
         if began.elapsed() > HEIR {
+            void(fleet, client, id).await;
             return false;
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
