@@ -60,10 +60,10 @@ pub(crate) async fn audit(args: Args) -> anyhow::Result<ExitCode> {
     if args.at.output != Output::Json {
         println!("{end}");
     }
-    eprintln!(
-        "whole: {} events are as they were written, {} were removed by retention, and everything \
-         up to number {}",
-        found.kept, found.removed, found.base.seq
-    );
+    eprintln!("whole: {} events are as they were written", found.kept);
+    if found.removed > 0 || found.base.seq > 0 {
+        let (removed, behind) = (found.removed, found.base.seq);
+        eprintln!("{removed} were removed by retention, and everything up to number {behind}");
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,75 +1,35 @@
-//! `steadfast demo`: orders run by a worker process that is killed with SIGKILL, and what came of
-//! it.
+//! `steadfast demo`: thirty nights of the sync in a few seconds, with everything going wrong that
+//! does, and a verdict from outside.
 //!
-//! Everything is real: an embedded store in a file, another process, kill -9. A step's only effect
-//! is a line in a file outside of the store, so that what ran how often can be counted from
-//! outside.
+//! Everything is real but the calendar: a store and a warehouse in files, a vendor behind HTTP, a
+//! worker in another process that is killed with SIGKILL, the `steadfast.toml` that `init` writes.
+//! The clock leaps from night to night and over the waits; what is judged is what the vendor saw
+//! and what the warehouse holds.
 
-use std::collections::BTreeMap;
+mod night;
+mod stage;
+mod verdict;
+mod worker;
+
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
-use steadfast::{Client, Cx, Error, Result, Run, RunStatus, Steadfast};
-use tokio::process::{Child, Command};
 
-const ORDERS: u32 = 12;
-const KILLS: u32 = 5;
+pub(crate) use worker::{Args as WorkerArgs, worker};
+
+use stage::Stage;
+
+/// How many nights are played.
+const NIGHTS: usize = 30;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Keep the store and the log in this directory instead of a temporary one.
+    /// Keep the store, the warehouse and the configuration in this directory.
     #[arg(long)]
     keep: Option<PathBuf>,
-}
-
-#[derive(clap::Args)]
-pub(crate) struct WorkerArgs {
-    dir: PathBuf,
-}
-
-/// Where the steps leave their traces.
-struct Log(PathBuf);
-
-async fn fulfil_order(cx: Cx, order: u32) -> Result<String> {
-    let mut receipt = Vec::new();
-    for step in ["reserve", "charge", "pack"] {
-        receipt.push(traced(&cx, step, order).await?);
-    }
-    cx.sleep(Duration::from_millis(300)).await?; // the courier comes later
-    receipt.push(traced(&cx, "ship", order).await?);
-    Ok(receipt.join(" "))
-}
-
-/// A step that takes a moment and leaves one line.
-async fn traced(cx: &Cx, name: &'static str, order: u32) -> Result<String> {
-    let log = cx.state::<Log>()?;
-    let body = move || {
-        let log = log.clone();
-        async move {
-            tokio::time::sleep(Duration::from_millis(150)).await;
-            let mut file = std::fs::File::options().append(true).create(true).open(&log.0)?;
-            // One write: orders that log at the same time must not mix their lines.
-            file.write_all(format!("{order} {name}\n").as_bytes())?;
-            Ok::<_, std::io::Error>(format!("{name}#{order}"))
-        }
-    };
-    cx.step(name, body).await
-}
-
-pub(crate) async fn worker(args: WorkerArgs) -> anyhow::Result<ExitCode> {
-    let fabric = Steadfast::open(store_url(&args.dir))
-        .workflow(fulfil_order)
-        .state(Log(args.dir.join("effects.log")))
-        .worker_name("demo")
-        .max_runs(6)
-        .poll(Duration::from_millis(20), Duration::from_millis(200))
-        .start()
-        .await?;
-    fabric.run_until_stopped().await?;
-    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) async fn demo(args: Args) -> anyhow::Result<ExitCode> {
@@ -78,84 +38,71 @@ pub(crate) async fn demo(args: Args) -> anyhow::Result<ExitCode> {
         Some(dir) => {
             std::fs::create_dir_all(dir)
                 .with_context(|| format!("cannot make {}", dir.display()))?;
-            dir.clone()
+            if dir.join("steadfast.db").exists() {
+                anyhow::bail!("{} holds an earlier demonstration; name another", dir.display());
+            }
+            dir.canonicalize()?
         }
         None => temporary.path().to_owned(),
     };
-    let began = Instant::now();
-    let client = Client::connect(&store_url(&dir)).await?;
-    let mut runs: Vec<Run<String>> = Vec::new();
-    for order in 1..=ORDERS {
-        let id = format!("order-{order:02}");
-        runs.push(client.start_named("fulfil_order", &order).id(id).await?);
-    }
-    println!(
-        "{ORDERS} orders are accepted and durable. A worker starts, and is killed {KILLS} times."
-    );
-    let mut worker = start_worker(&dir)?;
-    for kill in 1..=KILLS {
-        tokio::time::sleep(Duration::from_millis(300 + u64::from(kill) * 37)).await;
-        worker.kill().await?;
-        println!("  kill -9 no. {kill}: {}", progress(&runs).await?);
-        worker = start_worker(&dir)?;
-    }
-    for run in &runs {
-        let result = run.result_within(Duration::from_secs(60)).await;
-        result.with_context(|| format!("{} did not end well", run.id()))?;
-    }
-    worker.kill().await?;
-    let sound = report(&client, &runs, &dir).await?;
-    println!("\n{ORDERS} orders through {KILLS} kills in {:.1} s.", began.elapsed().as_secs_f64());
-    if let Some(dir) = &args.keep {
-        println!("The store is {}: look into it with sqlite3.", dir.join("demo.db").display());
-    }
-    println!("Next: read examples/orders, and write a workflow of your own.");
-    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn store_url(dir: &Path) -> String {
-    format!("sqlite://{}", dir.join("demo.db").display())
-}
-
-fn start_worker(dir: &Path) -> anyhow::Result<Child> {
-    let program = std::env::current_exe()?;
-    let mut command = Command::new(program);
-    Ok(command.arg("demo-worker").arg(dir).kill_on_drop(true).spawn()?)
-}
-
-async fn progress(runs: &[Run<String>]) -> Result<String, Error> {
-    let mut done = 0;
-    for run in runs {
-        done += usize::from(run.status().await? == RunStatus::Success);
-    }
-    Ok(format!("{done} of {} orders done", runs.len()))
-}
-
-/// Shows each order with how often each step ran, and says whether all is as promised.
-async fn report(client: &Client, runs: &[Run<String>], dir: &Path) -> anyhow::Result<bool> {
-    let log = std::fs::read_to_string(dir.join("effects.log"))?;
-    let mut times: BTreeMap<&str, u32> = BTreeMap::new();
-    for line in log.lines() {
-        *times.entry(line).or_default() += 1;
-    }
-    println!("\norder      status   recoveries  steps (times run)");
-    let (mut again, mut sound) = (0, true);
-    for (order, run) in (1..).zip(runs) {
-        let info = client.get(run.id()).await?;
-        let mut shown = Vec::new();
-        for step in ["reserve", "charge", "pack", "ship"] {
-            let count = times.get(format!("{order} {step}").as_str()).copied().unwrap_or(0);
-            again += count.saturating_sub(1);
-            sound &= count >= 1;
-            shown.push(if count == 1 { step.to_owned() } else { format!("{step}×{count}") });
+    tokio::select! {
+        played = play(dir, args.keep.is_some()) => played,
+        // The worker goes with the stage.
+        _ = tokio::signal::ctrl_c() => {
+            println!("\nStopped. Nothing is left running.");
+            Ok(ExitCode::from(130))
         }
-        sound &= info.status == RunStatus::Success;
-        let recoveries = info.attempts - 1;
-        println!("{}   {}  {recoveries:>10}  {}", run.id(), info.status, shown.join(" → "));
     }
+}
+
+async fn play(dir: PathBuf, kept: bool) -> anyhow::Result<ExitCode> {
+    let began = Instant::now();
+    let mut stage = Stage::set(dir).await?;
     println!(
-        "\nEvery order ended. {again} step(s) were cut by a kill before their record was \
-         durable and ran again; no recorded step did."
+        "A vendor at {}, a warehouse and a store in files, a worker in another process.\n\
+         {NIGHTS} nights of sync_vendor_sales at 03:00 UTC, with a clock that skips the days:\n",
+        stage.url
     );
-    Ok(sound)
+    print!("  ");
+    let mut nights = Vec::new();
+    for plan in night::plans(&stage.dates) {
+        let night = night::play(&mut stage, plan).await?;
+        print!("{}", night.mark.sign());
+        std::io::stdout().flush()?;
+        nights.push(night);
+    }
+    println!("\n  # loaded  = stale, nothing written\n");
+    let problems = verdict::judge(&stage, &nights).await?;
+    stage.end().await;
+    let (seconds, requests) = (began.elapsed().as_secs_f64(), stage.vendor.log().len());
+    println!("\n{NIGHTS} nights, {requests} requests to the vendor, in {seconds:.1} s.");
+    if problems.is_empty() {
+        println!(
+            "The objective holds: every night by 03:05 the partition matches the vendor's totals, \
+             or the snapshot\nwas stale and nothing was written; no write twice, no 5xx given up \
+             too early, no 4xx tried again."
+        );
+    } else {
+        println!("The objective does NOT hold:");
+        problems.iter().for_each(|problem| println!("  {problem}"));
+    }
+    next_steps(&stage, kept);
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn next_steps(stage: &Stage, kept: bool) {
+    if !kept {
+        println!(
+            "\nNext: `steadfast demo --keep nights` to look around afterwards, or `steadfast init` \
+             for a vendor of your own."
+        );
+        return;
+    }
+    let (dir, store) = (stage.dir.display(), stage.config().store.url.clone());
+    println!(
+        "\nLook around:\n  steadfast sync status --long --config {dir}/steadfast.toml\n  \
+         steadfast command list --store {store}\n  \
+         steadfast event list --store {store}\n  \
+         steadfast audit verify --store {store}"
+    );
 }

@@ -1,5 +1,5 @@
-//! The `steadfast` command: a demonstration, explanations, and an operator's hands on schedules,
-//! commands, approvals, effects and events.
+//! The `steadfast` command: a demonstration, the nightly sync, explanations, and an operator's
+//! hands on schedules, commands, approvals, effects and events.
 //!
 //! Invariants: what a person asked for goes to stdout, everything else to stderr; exit code 0 only
 //! if what was asked for is so. Deliberately absent: logic. Commands call the SDK.
@@ -12,9 +12,11 @@ mod demo;
 mod effect;
 mod event;
 mod explain;
+mod init;
 mod output;
 mod policy;
 mod schedule;
+mod sync;
 
 use clap::{Parser, Subcommand};
 
@@ -28,8 +30,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Noun {
-    /// Plays a dozen orders through a worker that is killed again and again.
+    /// Plays thirty nights of the sync, with everything going wrong that does.
     Demo(demo::Args),
+    /// Writes a steadfast.toml with a word on each setting.
+    Init(init::Args),
+    /// The nightly sync of vendors' sales: check, start, run, backfill, status.
+    Sync(sync::Args),
     /// Explains an error code (SF-0110), or what a run waits for (with --store).
     Explain(explain::Args),
     /// Schedules: what fires when, what became of it, pause, trigger, backfill.
@@ -55,6 +61,8 @@ enum Noun {
 async fn main() -> anyhow::Result<std::process::ExitCode> {
     match Cli::parse().noun {
         Noun::Demo(args) => demo::demo(args).await,
+        Noun::Init(args) => init::init(&args),
+        Noun::Sync(args) => sync::sync(args).await,
         Noun::Explain(args) => explain::explain(args).await,
         Noun::Schedule(args) => schedule::schedule(args).await,
         Noun::Command(args) => command::command(args).await,

@@ -20,6 +20,8 @@ pub mod nats;
 mod post;
 #[cfg(any(feature = "http", feature = "sql"))]
 pub mod secret;
+#[cfg(any(feature = "http", feature = "sql"))]
+pub mod spool;
 #[cfg(feature = "sql")]
 pub mod sql;
 #[cfg(feature = "http")]

@@ -1,17 +1,21 @@
 //! SQL: the tables of one database, as things to write to and to read from.
 //!
-//! Invariants: nobody hands in SQL; an operation is `upsert`, `replace` or `select` and a table of
-//! the scope, its input describes rows, and every value is bound; a write is one transaction; a
-//! keyed write leaves a record of itself in the same database and the same transaction, so that
-//! repeating it returns the first result, and [`Connector::probe`] can say whether it was done.
-//! Deliberately absent: making tables, except the one for records. The warehouse is its owner's.
+//! Invariants: nobody hands in SQL; an operation is `upsert`, `replace`, `load` or `select` and a
+//! table of the scope, its input describes rows, and every value is bound; a write is one
+//! transaction; a keyed write leaves a record of itself in the same database and the same
+//! transaction, so that repeating it returns the first result, and [`Connector::probe`] can say
+//! whether it was done.
+//! Deliberately absent: making tables by an operation. The warehouse is its owner's, who may have
+//! them made by [`SqlConnector::create`].
 
 mod dialect;
 mod failure;
+mod load;
 mod mysql;
 mod postgres;
 mod request;
 mod session;
+mod shape;
 mod sqlite;
 mod write;
 
@@ -29,10 +33,13 @@ use steadfast_core::error::{Error, Result};
 use steadfast_core::{Retry, key};
 
 use self::dialect::Dialect;
+use self::load::Load;
 use self::request::{Plan, Select};
 use self::session::{Database, Place, Session};
-use self::write::Record;
+pub use self::shape::{Column, ColumnKind, Shape};
+use self::write::{Record, Work};
 use crate::secret::SecretRef;
+use crate::spool::Spool;
 
 /// How long one request may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -63,6 +70,7 @@ pub struct Sql {
     timeout: Duration,
     limits: Limits,
     retry: Retry,
+    spool: Spool,
 }
 
 impl fmt::Debug for Sql {
@@ -85,6 +93,7 @@ impl Sql {
             timeout: TIMEOUT,
             limits: Limits::default(),
             retry: connector::default_retry(),
+            spool: Spool::at(std::env::temp_dir().join("steadfast-spool")),
         }
     }
 
@@ -103,6 +112,12 @@ impl Sql {
     /// The table for the records of keyed writes, where `steadfast_outbound` is no good.
     pub fn records(mut self, table: impl Into<String>) -> Self {
         self.records = table.into();
+        self
+    }
+
+    /// Where the pages of loads are.
+    pub fn spool(mut self, spool: Spool) -> Self {
+        self.spool = spool;
         self
     }
 
@@ -150,9 +165,9 @@ impl Sql {
         // `main` is what SQLite calls a file that it opens.
         let schema = schemas.into_iter().next().filter(|schema| schema != "main");
         let database = Database::new(place, self.timeout, schema);
-        let Self { name, scope, records, timeout, limits, retry, .. } = self;
+        let Self { name, scope, records, timeout, limits, retry, spool, .. } = self;
         let prepared = AtomicBool::new(false);
-        Ok(SqlConnector { name, scope, records, timeout, limits, retry, database, prepared })
+        Ok(SqlConnector { name, scope, records, timeout, limits, retry, spool, database, prepared })
     }
 
     /// The text of the URL is shown nowhere before it is known to have no password in it.
@@ -191,6 +206,7 @@ pub struct SqlConnector {
     timeout: Duration,
     limits: Limits,
     retry: Retry,
+    spool: Spool,
     database: Database,
     /// Whether the table for records was seen.
     prepared: AtomicBool,
@@ -218,22 +234,54 @@ impl SqlConnector {
         let plan = request::plan(&asked.operation, &asked.input)?;
         let key = self.key(operation, asked)?;
         let mut session = self.database.session().await?;
-        let answer = match &plan {
-            Plan::Select(plan) => select(&mut session, plan, &asked.operation).await?,
-            Plan::Write(plan) => {
-                let table = self.records_of(&session);
-                let record = match key {
-                    Some(key) => {
-                        self.prepare(&mut session, &table).await?;
-                        Some(Record { table: &table, key, digest: write::digest(asked) })
-                    }
-                    None => None,
-                };
-                write::carry(&mut session, plan, &asked.operation, record.as_ref()).await?
+        let work = match &plan {
+            Plan::Select(plan) => {
+                let answer = select(&mut session, plan, &asked.operation).await?;
+                session.end();
+                return Ok(answer);
+            }
+            Plan::Write(plan) => Work::Rows(plan),
+            Plan::Load(plan) => {
+                self.check_also(plan)?;
+                Work::Pages(plan, &self.spool)
             }
         };
+        let table = self.records_of(&session);
+        let record = match key {
+            Some(key) => {
+                self.prepare(&mut session, &table).await?;
+                Some(Record { table: &table, key, digest: write::digest(asked) })
+            }
+            None => None,
+        };
+        let answer = write::carry(&mut session, &work, &asked.operation, record.as_ref()).await?;
         session.end();
         Ok(answer)
+    }
+
+    /// What a load writes besides is in the scope, or the load is not.
+    fn check_also(&self, load: &Load) -> Result<()> {
+        let Some(also) = &load.also else { return Ok(()) };
+        let needed = format!("upsert {}", also.table);
+        match self.scope.iter().any(|operation| operation.is(&needed)) {
+            true => Ok(()),
+            false => Err(connector::out_of_scope(&self.name, &needed)),
+        }
+    }
+
+    /// Makes tables that are missing, and the file where the database is one. Not for a workflow:
+    /// for whoever sets things up.
+    pub async fn create(&self, shapes: &[Shape]) -> Result<()> {
+        self.database.make_file()?;
+        let work = async {
+            let mut session = self.database.session().await?;
+            for shape in shapes {
+                shape::create(&mut session, shape).await?;
+            }
+            session.end();
+            Ok(())
+        };
+        self.in_time(work).await
     }
 
     /// The key under which a write is on record; none for others.
@@ -292,7 +340,8 @@ impl SqlConnector {
 
 async fn select(session: &mut Session, plan: &Select, operation: &str) -> Result<Inbound> {
     let sql = session.dialect().select(plan);
-    let values = plan.filter.values().filter(|value| !value.is_null()).cloned().collect();
+    let values = plan.filter.values().chain(plan.up_to.values());
+    let values = values.filter(|value| !value.is_null()).cloned().collect();
     let mut rows = session.query(sql, values).await?;
     let more = rows.len() > plan.limit;
     rows.truncate(plan.limit);

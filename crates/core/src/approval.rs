@@ -172,7 +172,7 @@ impl ApprovalRequest {
     pub fn digest(&self) -> String {
         let mut payload = self.payload.clone();
         crate::json::sort(&mut payload);
-        crate::json::digest(&format!("{}\n{}\n{payload}", self.approval_type, self.action))
+        crate::json::digest(format!("{}\n{}\n{payload}", self.approval_type, self.action))
     }
 }
 

@@ -172,7 +172,7 @@ pub struct EffectSpec {
 impl EffectSpec {
     /// What an approval of it is bound to: exactly what will be done.
     pub fn digest(&self) -> String {
-        crate::json::digest(&format!("{}\n{}\n{}", self.effect_type, self.key, self.payload))
+        crate::json::digest(format!("{}\n{}\n{}", self.effect_type, self.key, self.payload))
     }
 }
 

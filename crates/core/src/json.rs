@@ -63,8 +63,8 @@ pub fn fingerprint(text: &str) -> String {
 }
 
 /// The whole digest of a text, with its kind: what an approval is bound to.
-pub fn digest(text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
+pub fn digest(text: impl AsRef<[u8]>) -> String {
+    let digest = Sha256::digest(text.as_ref());
     let hex: String = digest.iter().map(|b| format!("{b:02x}")).collect();
     format!("sha256:{hex}")
 }

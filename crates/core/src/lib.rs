@@ -13,6 +13,7 @@ pub mod alert;
 pub mod approval;
 pub mod command;
 pub mod connector;
+pub mod decimal;
 pub mod driver;
 pub mod effect;
 pub mod env;

@@ -74,6 +74,16 @@ impl Call {
         self.options.guard.as_ref()?.effect.as_ref()
     }
 
+    /// The type of the effect that it is; the step's own name for others.
+    pub(crate) fn effect_type(&self) -> &str {
+        self.effect().map_or(&self.name, |spec| &spec.effect_type)
+    }
+
+    /// The event that tells of attempts after which there is another.
+    pub(crate) fn retried_as(&self) -> Option<&str> {
+        self.options.retried_as.as_deref()
+    }
+
     /// The connector's call of an attempt that ended, for the ledger.
     pub(crate) fn invocation(
         &self,

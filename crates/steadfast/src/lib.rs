@@ -78,10 +78,12 @@ pub use steadfast_core::envelope::Envelope;
 pub use steadfast_core::event::{Anchor, Break, CloudEvent};
 pub use steadfast_core::policy;
 pub use steadfast_core::runtime::ExecutionRuntime;
-pub use steadfast_core::schedule::{Calendar, Misfire, Overlap, Schedule as Cron, SlotStatus};
+pub use steadfast_core::schedule::{
+    Calendar, Misfire, Overlap, Schedule as Cron, SlotStatus, parse_moment,
+};
 pub use steadfast_core::sink::{Dedup, Delivery, SinkTarget};
 pub use steadfast_core::trigger::{EventMatch, Trigger, When};
-pub use steadfast_core::workflow::{Child, Effect, Workflow};
+pub use steadfast_core::workflow::{Call, Child, Effect, Workflow};
 pub use steadfast_core::{
     ApprovalStatus, CommandStatus, Cx, EffectStatus, Error, ErrorClass, Result, Retry, RunStatus,
     Timestamp, env::Env, limits,

@@ -49,9 +49,12 @@ impl Mysql {
     pub async fn open(url: &str) -> Result<Self, Error> {
         let connector = Arc::new(Connector::new(url)?);
         let counters = connector.counters.clone();
-        let mut first = session::first(&*connector).await?;
-        migration::migrate(&mut first).await?;
-        let offset = Arc::new(AtomicI64::new(session::clock_offset(&mut first).await?));
+        let prepare = async |session: &mut connection::MySession| {
+            migration::migrate(session).await?;
+            session::clock_offset(session).await
+        };
+        let offset = session::first(&*connector, prepare).await?;
+        let offset = Arc::new(AtomicI64::new(offset));
         let readers = Pool::new(connector.clone(), READERS);
         let clock = tokio::spawn(session::keep_clock(readers.clone(), offset.clone()));
         Ok(Self {

@@ -54,10 +54,12 @@ impl Postgres {
         let bell = Arc::new(Bell::default());
         let connector = Arc::new(Connector::new(url, bell.clone())?);
         let counters = connector.counters.clone();
-        let mut first = session::first(&*connector).await?;
-        connection::migrate(&first).await?;
-        let offset = Arc::new(AtomicI64::new(session::clock_offset(&mut first).await?));
-        let channel = first.channel().await?;
+        let prepare = async |session: &mut connection::PgSession| {
+            connection::migrate(session).await?;
+            Ok((session::clock_offset(session).await?, session.channel().await?))
+        };
+        let (offset, channel) = session::first(&*connector, prepare).await?;
+        let offset = Arc::new(AtomicI64::new(offset));
         let readers = Pool::new(connector.clone(), READERS);
         let chores = vec![
             tokio::spawn(session::keep_clock(readers.clone(), offset.clone())),

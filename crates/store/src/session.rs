@@ -192,12 +192,20 @@ pub(crate) async fn roll_back<S: Session>(session: &mut S) {
     }
 }
 
-/// A store's first session, with some patience for a server that is just coming up.
-pub(crate) async fn first<C: Connect>(connect: &C) -> Result<C::Session, Error> {
+/// What a store prepares in its first session, with some patience for a server that is just coming
+/// up, or loses the connection in the middle: then it is prepared once more.
+pub(crate) async fn first<C: Connect, T>(
+    connect: &C,
+    prepare: impl AsyncFn(&mut C::Session) -> Result<T, Error>,
+) -> Result<T, Error> {
     const PATIENCE: Duration = Duration::from_secs(5);
     let began = Instant::now();
     loop {
-        match connect.connect().await {
+        let tried = async {
+            let mut session = connect.connect().await?;
+            prepare(&mut session).await
+        };
+        match tried.await {
             Err(error) if error.is_retryable() && began.elapsed() < PATIENCE => {
                 tokio::time::sleep(Duration::from_millis(200).mul_f64(0.5 + random())).await;
             }

@@ -40,7 +40,18 @@ pub(crate) const LAYERS: &[Layer] = &[
         &["steadfast-core", "steadfast-store", "steadfast-runtime-native"],
     ),
     layer("server", "steadfast-server", &["steadfast"]),
-    layer("cli", "steadfast-cli", &["steadfast", "steadfast-server", "steadfast-store"]),
+    layer("sync", "steadfast-sync", &["steadfast-core", "steadfast-connectors", "steadfast"]),
+    layer(
+        "cli",
+        "steadfast-cli",
+        &[
+            "steadfast",
+            "steadfast-connectors",
+            "steadfast-server",
+            "steadfast-store",
+            "steadfast-sync",
+        ],
+    ),
     layer(
         "testkit",
         TESTKIT,

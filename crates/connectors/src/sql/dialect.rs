@@ -32,7 +32,7 @@ impl Dialect {
         parts.join(".")
     }
 
-    fn list(self, names: &[String]) -> String {
+    pub(super) fn list(self, names: &[String]) -> String {
         names.iter().map(|name| self.quoted(name)).collect::<Vec<_>>().join(", ")
     }
 
@@ -90,29 +90,39 @@ impl Dialect {
             true => "*".to_owned(),
             false => self.list(&select.columns),
         };
-        let order = match select.key.is_empty() {
+        let last_first = if select.last_first { " DESC" } else { "" };
+        let order: Vec<_> =
+            select.key.iter().map(|name| format!("{}{last_first}", self.quoted(name))).collect();
+        let order = match order.is_empty() {
             true => String::new(),
-            false => format!(" ORDER BY {}", self.list(&select.key)),
+            false => format!(" ORDER BY {}", order.join(", ")),
         };
         format!(
             "SELECT {columns} FROM {}{}{order} LIMIT {}",
             self.quoted(&select.table),
-            self.filter(&select.filter),
+            self.both(&select.filter, &select.up_to),
             select.limit + 1
         )
     }
 
-    fn filter(self, filter: &BTreeMap<String, Value>) -> String {
+    /// Rows with these values.
+    pub(super) fn filter(self, filter: &BTreeMap<String, Value>) -> String {
+        self.both(filter, &BTreeMap::new())
+    }
+
+    /// Rows with some values, and others that are at most so large; parameters in this order.
+    fn both(self, filter: &BTreeMap<String, Value>, up_to: &BTreeMap<String, Value>) -> String {
         let mut n = 0;
-        let terms: Vec<_> = filter
-            .iter()
-            .map(|(name, value)| {
+        let equal = filter.iter().map(|(name, value)| (name, value, "="));
+        let terms: Vec<_> = equal
+            .chain(up_to.iter().map(|(name, value)| (name, value, "<=")))
+            .map(|(name, value, sign)| {
                 let name = self.quoted(name);
                 if value.is_null() {
                     return format!("{name} IS NULL");
                 }
                 n += 1;
-                format!("{name} = {}", self.mark(n))
+                format!("{name} {sign} {}", self.mark(n))
             })
             .collect();
         if terms.is_empty() { String::new() } else { format!(" WHERE {}", terms.join(" AND ")) }
@@ -247,12 +257,15 @@ mod tests {
             table: "t".into(),
             columns: vec![],
             filter: BTreeMap::from([("a".to_owned(), Value::Null), ("b".to_owned(), json!(1))]),
+            up_to: BTreeMap::from([("c".to_owned(), json!(2))]),
             key: vec!["k".into()],
+            last_first: true,
             limit: 9,
         };
         assert_eq!(
             Dialect::Postgres.select(&select),
-            "SELECT * FROM \"t\" WHERE \"a\" IS NULL AND \"b\" = $1 ORDER BY \"k\" LIMIT 10"
+            "SELECT * FROM \"t\" WHERE \"a\" IS NULL AND \"b\" = $1 AND \"c\" <= $2 \
+             ORDER BY \"k\" DESC LIMIT 10"
         );
     }
 

@@ -13,6 +13,8 @@ use serde_json::{Map, Value};
 use steadfast_core::connector::Operation;
 use steadfast_core::error::{Error, Result};
 
+use super::load::{self, Load};
+
 /// Longest part of an identifier: Postgres cuts longer ones.
 const NAME_BYTES: usize = 63;
 /// Most rows of one write: one transaction has to hold them.
@@ -27,6 +29,7 @@ const SELECT_DEFAULT: usize = 1000;
 pub(super) enum Verb {
     Upsert,
     Replace,
+    Load,
     Select,
 }
 
@@ -34,6 +37,7 @@ pub(super) enum Verb {
 #[derive(Debug, PartialEq)]
 pub(super) enum Plan {
     Write(Write),
+    Load(Box<Load>),
     Select(Select),
 }
 
@@ -55,7 +59,10 @@ pub(super) struct Select {
     /// None means all.
     pub(super) columns: Vec<String>,
     pub(super) filter: BTreeMap<String, Value>,
+    /// Columns that are at most so large.
+    pub(super) up_to: BTreeMap<String, Value>,
     pub(super) key: Vec<String>,
+    pub(super) last_first: bool,
     pub(super) limit: usize,
 }
 
@@ -82,12 +89,16 @@ struct SelectInput {
     #[serde(default, rename = "where")]
     filter: BTreeMap<String, Value>,
     #[serde(default)]
+    up_to: BTreeMap<String, Value>,
+    #[serde(default)]
+    last_first: bool,
+    #[serde(default)]
     key: Vec<String>,
     #[serde(default)]
     limit: Option<usize>,
 }
 
-fn refused(why: impl fmt::Display) -> Error {
+pub(super) fn refused(why: impl fmt::Display) -> Error {
     Error::invalid("SF-0721", format!("the database is not asked: {why}"))
 }
 
@@ -99,9 +110,10 @@ pub(super) fn target(operation: &str) -> Result<(Verb, &str)> {
     let verb = match verb {
         "upsert" => Verb::Upsert,
         "replace" => Verb::Replace,
+        "load" => Verb::Load,
         "select" => Verb::Select,
         other => {
-            let why = format!("\"{other}\" is neither upsert nor replace nor select");
+            let why = format!("\"{other}\" is none of upsert, replace, load, select");
             return Err(refused(why));
         }
     };
@@ -128,7 +140,7 @@ fn is_name(text: &str) -> bool {
         && text.bytes().next().is_some_and(|b| !b.is_ascii_digit())
 }
 
-fn check_names<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<()> {
+pub(super) fn check_names<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<()> {
     match names.into_iter().find(|name| !is_name(name)) {
         Some(name) => Err(refused(format!("\"{name}\" is no name of a column"))),
         None => Ok(()),
@@ -153,19 +165,25 @@ pub(super) fn plan(operation: &str, input: &Value) -> Result<Plan> {
         Verb::Replace => {
             let input = ReplaceInput::deserialize(input).map_err(refused)?;
             let ReplaceInput { partition, key, rows } = input;
-            check_names(partition.keys())?;
-            let plain =
-                |value: &Value| value.is_string() || value.is_number() || value.is_boolean();
-            if partition.is_empty() || !partition.values().all(plain) {
-                return Err(refused("a partition has columns, each with one plain value"));
-            }
+            check_partition(&partition)?;
             write(table, key, rows, Some(partition)).map(Plan::Write)
         }
+        Verb::Load => load::plan(table, input).map(|load| Plan::Load(Box::new(load))),
         Verb::Select => select(table, input).map(Plan::Select),
     }
 }
 
-fn write(
+/// A partition is some columns, each with one value.
+pub(super) fn check_partition(partition: &BTreeMap<String, Value>) -> Result<()> {
+    check_names(partition.keys())?;
+    let plain = |value: &Value| value.is_string() || value.is_number() || value.is_boolean();
+    match !partition.is_empty() && partition.values().all(plain) {
+        true => Ok(()),
+        false => Err(refused("a partition has columns, each with one plain value")),
+    }
+}
+
+pub(super) fn write(
     table: &str,
     key: Vec<String>,
     mut rows: Vec<Map<String, Value>>,
@@ -224,17 +242,20 @@ fn in_order(
 }
 
 fn select(table: &str, input: &Value) -> Result<Select> {
-    let SelectInput { columns, filter, key, limit } =
+    let SelectInput { columns, filter, up_to, key, last_first, limit } =
         SelectInput::deserialize(input).map_err(refused)?;
-    check_names(columns.iter().chain(filter.keys()).chain(&key))?;
-    if filter.values().any(|value| value.is_array() || value.is_object()) {
+    check_names(columns.iter().chain(filter.keys()).chain(up_to.keys()).chain(&key))?;
+    if filter.values().chain(up_to.values()).any(|value| value.is_array() || value.is_object()) {
         return Err(refused("a filter compares with a plain value"));
+    }
+    if up_to.values().any(Value::is_null) {
+        return Err(refused("nothing is at most null"));
     }
     let limit = limit.unwrap_or(SELECT_DEFAULT);
     if limit > SELECT_MAX {
         return Err(refused(format!("a limit of {limit}; at most {SELECT_MAX} rows are read")));
     }
-    Ok(Select { table: table.to_owned(), columns, filter, key, limit })
+    Ok(Select { table: table.to_owned(), columns, filter, up_to, key, last_first, limit })
 }
 
 #[cfg(test)]

@@ -80,6 +80,16 @@ impl Database {
         Ok(pool)
     }
 
+    /// Makes the file of a database that is one; others are left alone.
+    pub(super) fn make_file(&self) -> Result<()> {
+        let Target { url, .. } = self.target()?;
+        let path = (dialect(&url) == Some(Dialect::Sqlite)).then(|| sqlite::path(&url)).flatten();
+        match path {
+            Some(path) => sqlite::make(&path),
+            None => Ok(()),
+        }
+    }
+
     fn target(&self) -> Result<Target> {
         match &self.place {
             Place::Plain { url, password } => {

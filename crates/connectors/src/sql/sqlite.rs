@@ -102,6 +102,15 @@ fn open(path: &Path, schema: Option<&str>, busy: Duration) -> Result<Connection>
     Ok(connection)
 }
 
+/// Makes the file, so that others can open it. Readers do not wait for writers.
+pub(super) fn make(path: &Path) -> Result<()> {
+    let made = Connection::open(path).and_then(|connection| {
+        connection.pragma_update(None, "journal_mode", "wal")?;
+        connection.close().map_err(|(_, error)| error)
+    });
+    made.map_err(|error| failure::sqlite(&error))
+}
+
 /// Where the file is, if the URL names one.
 pub(super) fn path(url: &str) -> Option<PathBuf> {
     let path = url.strip_prefix("sqlite://")?.split('?').next()?;

@@ -16,8 +16,10 @@ use steadfast_core::json as payload;
 
 use super::dialect::{self, Dialect, batches};
 use super::failure;
+use super::load::{self, Load};
 use super::request::Write;
 use super::session::Session;
+use crate::spool::Spool;
 
 /// How long a partition's lock is waited for on MySQL, in seconds.
 const LOCK_WAIT: u32 = 20;
@@ -33,20 +35,37 @@ pub(super) struct Record<'a> {
 pub(super) fn digest(asked: &Outbound) -> String {
     let mut input = asked.input.clone();
     payload::sort(&mut input);
-    payload::digest(&format!("{}\n{input}", asked.operation))
+    payload::digest(format!("{}\n{input}", asked.operation))
+}
+
+/// What a transaction is for.
+pub(super) enum Work<'a> {
+    /// Rows that are at hand.
+    Rows(&'a Write),
+    /// Rows that are in the spool.
+    Pages(&'a Load, &'a Spool),
+}
+
+impl Work<'_> {
+    fn write(&self) -> &Write {
+        match self {
+            Self::Rows(write) => write,
+            Self::Pages(load, _) => &load.write,
+        }
+    }
 }
 
 /// Carries a write out; nothing of it stays if any of it fails.
 pub(super) async fn carry(
     session: &mut Session,
-    write: &Write,
+    work: &Work<'_>,
     operation: &str,
     record: Option<&Record<'_>>,
 ) -> Result<Inbound> {
-    let dialect = session.dialect();
+    let (dialect, write) = (session.dialect(), work.write());
     let lock = write.partition.as_ref().map(|partition| lock_name(&write.table, partition));
     if dialect != Dialect::Mysql {
-        return transact(session, write, operation, record, lock.as_deref()).await;
+        return transact(session, work, operation, record, lock.as_deref()).await;
     }
     if lock.is_none() && !write.rows.is_empty() {
         check_key(session, write).await?;
@@ -54,7 +73,10 @@ pub(super) async fn carry(
     if let Some(lock) = &lock {
         take_lock(session, lock).await?;
     }
-    let done = transact(session, write, operation, record, None).await;
+    if let Work::Pages(Load { also: Some(also), .. }, _) = work {
+        check_key(session, also).await?;
+    }
+    let done = transact(session, work, operation, record, None).await;
     // Others would wait until the pool has seen to the connection.
     if done.is_err() {
         let _ = session.plain("ROLLBACK").await;
@@ -68,7 +90,7 @@ pub(super) async fn carry(
 /// One transaction, with a lock of Postgres that ends with it.
 async fn transact(
     session: &mut Session,
-    write: &Write,
+    work: &Work<'_>,
     operation: &str,
     record: Option<&Record<'_>>,
     lock: Option<&str>,
@@ -86,7 +108,10 @@ async fn transact(
         let number = i64::from_str_radix(&lock[lock.len() - 15..], 16).unwrap_or(0);
         session.plain(&format!("SELECT pg_advisory_xact_lock({number})")).await?;
     }
-    let done = rows(session, write, operation).await?;
+    let done = match work {
+        Work::Rows(write) => rows(session, write, operation).await?,
+        Work::Pages(load, spool) => load::rows(session, load, spool, operation).await?,
+    };
     if let Some(record) = record {
         let text = serde_json::to_string(&done).map_err(failure::unfit)?;
         let values = vec![Value::String(text), Value::String(record.key.to_owned())];

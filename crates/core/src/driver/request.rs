@@ -49,6 +49,8 @@ pub struct CallOptions {
     pub slot: Option<SlotRequest>,
     /// What the gate and the ledger need to know, where it is governed.
     pub guard: Option<Arc<Guard>>,
+    /// The event that tells of each attempt after which there is another.
+    pub retried_as: Option<String>,
 }
 
 /// What is known of a call that is governed.
@@ -179,6 +181,8 @@ pub enum Ask {
     Emit {
         /// The payload as JSON.
         payload: String,
+        /// Whether it is for auditors; otherwise for whoever listens.
+        audit: bool,
     },
     /// Ask people, and wait.
     Approval(Box<ApprovalRequest>),

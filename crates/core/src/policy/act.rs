@@ -98,6 +98,6 @@ impl Act {
             "agent": self.agent,
         });
         json::sort(&mut seen);
-        json::digest(&seen.to_string())
+        json::digest(seen.to_string())
     }
 }

@@ -80,6 +80,11 @@ impl<T> Call<T> {
         self.with(|options| options.slot = Some(slot))
     }
 
+    /// Tells of each attempt after which there is another, by an event of this type.
+    pub fn retried_as(self, event_type: impl Into<String>) -> Self {
+        self.with(|options| options.retried_as = Some(event_type.into()))
+    }
+
     fn with(mut self, set: impl FnOnce(&mut CallOptions)) -> Self {
         self.operation.change(|ask| {
             if let Ask::Call { options, .. } | Ask::Effect { options, .. } = ask {

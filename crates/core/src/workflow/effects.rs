@@ -32,6 +32,7 @@ type Asks = Arc<dyn Fn(String) -> BoxFuture<'static, Result<Option<Outcome>>> + 
 #[derive(Clone)]
 pub struct Effect {
     name: String,
+    step: Option<String>,
     key: Option<String>,
     class: EffectClass,
     payload: Result<Value>,
@@ -51,6 +52,7 @@ impl Effect {
     pub fn of(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
+            step: None,
             key: None,
             class: EffectClass::Keyed,
             payload: Ok(Value::Null),
@@ -73,6 +75,13 @@ impl Effect {
     /// Not to be repeated after a crash in the middle: the receiver has no memory.
     pub fn once(mut self) -> Self {
         self.class = EffectClass::AtMostOnce;
+        self
+    }
+
+    /// What its step is called, where the plan has a name for it that is not the effect's. Retries
+    /// of the contract go by it.
+    pub fn step(mut self, name: impl Into<String>) -> Self {
+        self.step = Some(name.into());
         self
     }
 
@@ -202,8 +211,17 @@ impl Cx {
 
     /// Tells that something happened, in the run's next commit: an event of this command.
     pub fn emit(&self, event_type: &str, payload: impl Serialize) -> Operation<()> {
-        match json::encode("the event", &payload) {
-            Ok(payload) => self.operation(event_type, None, Ask::Emit { payload }),
+        self.tell(event_type, &payload, false)
+    }
+
+    /// The same for auditors: it is kept as long as audit rows are.
+    pub fn audit(&self, event_type: &str, payload: impl Serialize) -> Operation<()> {
+        self.tell(event_type, &payload, true)
+    }
+
+    fn tell(&self, event_type: &str, payload: &impl Serialize, audit: bool) -> Operation<()> {
+        match json::encode("the event", payload) {
+            Ok(payload) => self.operation(event_type, None, Ask::Emit { payload, audit }),
             Err(refusal) => Operation::refused(refusal),
         }
     }
@@ -232,7 +250,7 @@ impl Cx {
     where
         P: Fn(String, &Arc<Guard>) -> BoxFuture<'static, Outcome> + Send + Sync + 'static,
     {
-        let (name, class) = (effect.name.clone(), effect.class);
+        let (name, class) = (effect.step.as_ref().unwrap_or(&effect.name).clone(), effect.class);
         let retry = match self.retry_of(&name) {
             Some(own) => own,
             // What must be undone is worth another try.

@@ -35,8 +35,8 @@ impl Execution {
                 let call = self.call(name, kind, input, nothing, CallOptions::default());
                 return self.begin_approval(id, call, &request).await;
             }
-            Ask::Emit { payload } => {
-                self.emit(id, &name, &payload);
+            Ask::Emit { payload, audit } => {
+                self.emit(id, &name, &payload, if audit { "audit" } else { "event" });
                 return Ok(true);
             }
             Ask::Undone { effect_id, compensation } => {
@@ -88,9 +88,9 @@ impl Execution {
     }
 
     /// An event of the code's own, in the next commit.
-    fn emit(&mut self, id: u64, name: &str, payload: &str) {
+    fn emit(&mut self, id: u64, name: &str, payload: &str, purpose: &'static str) {
         let payload = serde_json::from_str(payload).unwrap_or_default();
-        let events = vec![self.note(id, 1, name, "event", payload)];
+        let events = vec![self.note(id, 1, name, purpose, payload)];
         let with = With::Govern(Box::new(op::Govern { events, ..self.govern() }));
         self.deliver(id, name, Kind::Emit, Ok("null".to_owned()), Some(with));
     }

@@ -281,7 +281,8 @@ impl Execution {
         }
         call.governed = true;
         let effect_id = self.effect_id(id);
-        let payload = serde_json::json!({ "effect_id": effect_id, "effect_type": call.name });
+        let payload =
+            serde_json::json!({ "effect_id": effect_id, "effect_type": call.effect_type() });
         let lost = EffectChange::Move {
             effect_id: effect_id.clone(),
             event: EffectEvent::Lose,
@@ -334,7 +335,8 @@ impl Execution {
     /// What the ledger and the audit keep of an attempt that ended, with its record.
     pub(super) fn ending(&self, id: u64, call: &mut Call, record: &Record) -> Option<With> {
         let over = record.state == RecordState::Done;
-        if !call.governed && call.consume.is_none() && call.notes.is_empty() {
+        let told = call.retried_as().is_some() && !over;
+        if !call.governed && call.consume.is_none() && call.notes.is_empty() && !told {
             return None;
         }
         let mut events = std::mem::take(&mut call.notes);
@@ -346,10 +348,17 @@ impl Execution {
             };
             let effect_id = self.effect_id(id);
             let about = serde_json::json!({
-                "effect_id": effect_id, "effect_type": call.name, "error": error,
+                "effect_id": effect_id, "effect_type": call.effect_type(), "error": error,
             });
             events.push(self.note(id, call.attempt, &format!("effect.{word}"), "event", about));
             effect = Some(EffectChange::Move { effect_id, event, result, error });
+        }
+        if let (false, Some(name), Err(error)) = (over, call.retried_as(), &record.outcome) {
+            let about = serde_json::json!({
+                "operation": call.name, "attempt": call.attempt, "error": error,
+                "next_at": record.next_at.iso(),
+            });
+            events.push(self.note(id, call.attempt, name, "event", about));
         }
         if over
             && let Err(error) = &record.outcome

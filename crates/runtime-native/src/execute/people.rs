@@ -30,12 +30,12 @@ impl Execution {
                 let sent = calling.as_ref().map_or_else(String::new, |calling| {
                     format!("{}\n{}\n{}", calling.connector, calling.operation, calling.input)
                 });
-                let digest = json::digest(&format!("{}\n{sent}", spec.digest()));
+                let digest = json::digest(format!("{}\n{sent}", spec.digest()));
                 (spec.effect_type.clone(), spec.payload.clone(), digest)
             }
             (None, Some(calling)) => {
                 let action = format!("{} {}", calling.connector, calling.operation);
-                let digest = json::digest(&format!("{action}\n{}", calling.input));
+                let digest = json::digest(format!("{action}\n{}", calling.input));
                 (action, calling.input.clone(), digest)
             }
             (None, None) => (call.name.clone(), "null".to_owned(), json::digest(&call.name)),

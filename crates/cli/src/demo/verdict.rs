@@ -1,0 +1,127 @@
+//! The verdict: the objective, judged by what the warehouse holds and what the vendor saw.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use steadfast::connector::{Connector, Operation, Outbound};
+use steadfast_connectors::{Sql, SqlConnector};
+use steadfast_sync::Decimal;
+use steadfast_sync::simulator::Seen;
+use steadfast_sync::status::Mark;
+
+use super::night::Night;
+use super::stage::Stage;
+
+/// By when a night must be done.
+const IN_TIME: Duration = Duration::from_secs(300);
+/// Attempts at one page.
+const ATTEMPTS: usize = 4;
+
+/// What the warehouse holds of a day.
+struct Held {
+    rows: u64,
+    total: Decimal,
+}
+
+/// Prints the nights; gives what is not as it was promised.
+pub(super) async fn judge(stage: &Stage, nights: &[Night]) -> anyhow::Result<Vec<String>> {
+    let warehouse = reader(stage)?;
+    let writes = writes(&warehouse).await?;
+    let log = stage.vendor.log();
+    let mut problems = requests(&log);
+    println!("day         outcome   rows       total  vendor says  requests  writes");
+    for night in nights {
+        let date = &night.date;
+        let held = held(&warehouse, date).await?;
+        let day = stage.vendor.day(date);
+        let written = writes.get(date).copied().unwrap_or(0);
+        let asked = log.iter().filter(|seen| seen.date == *date).count();
+        println!(
+            "{date}  {:<8}  {:>4}  {:>10}  {:>11}  {asked:>8}  {written:>6}  {}",
+            night.mark, held.rows, held.total, day.total, night.event
+        );
+        let mut wrong = |why: String| problems.push(format!("{date}: {why}"));
+        match night.mark {
+            Mark::Loaded => {
+                if held.total != day.total || held.rows != day.rows.len() as u64 {
+                    wrong(format!("{} rows, {} are not the vendor's", held.rows, held.total));
+                }
+                if written != 1 {
+                    wrong(format!("written {written} times"));
+                }
+                if night.fired_at.until(night.ended_at) > IN_TIME {
+                    wrong(format!("loaded at {}", night.ended_at));
+                }
+            }
+            Mark::Stale if held.rows > 0 || written > 0 => wrong("stale, and written".to_owned()),
+            Mark::Stale => {}
+            other => wrong(format!("{other}: {:?}", night.report)),
+        }
+    }
+    Ok(problems)
+}
+
+/// What the vendor's own log says: one trace for each command.
+fn requests(log: &[Seen]) -> Vec<String> {
+    let mut by_trace: BTreeMap<&str, Vec<&Seen>> = BTreeMap::new();
+    for seen in log {
+        by_trace.entry(&seen.trace).or_default().push(seen);
+    }
+    let mut problems = Vec::new();
+    for seen in by_trace.values() {
+        for (at, request) in seen.iter().enumerate() {
+            let after = seen.get(at + 1);
+            let date = &request.date;
+            let refused = (400..500).contains(&request.status) && request.status != 429;
+            if refused && after.is_some() {
+                problems.push(format!("{date}: {} was tried again", request.status));
+            }
+            let before = seen[..at].iter().filter(|s| s.page == request.page).count();
+            let passing = request.status >= 500 || request.status == 429;
+            if passing && after.is_none() && before + 1 < ATTEMPTS {
+                problems.push(format!("{date}: {} was not tried again", request.status));
+            }
+        }
+    }
+    problems
+}
+
+/// A way to look, of its own.
+fn reader(stage: &Stage) -> anyhow::Result<SqlConnector> {
+    let at = &stage.config().warehouse;
+    let reads = ["warehouse.sales_daily", "warehouse.steadfast_outbound"];
+    let mut sql = Sql::connect("look", &at.url);
+    for table in reads {
+        sql = sql.allow(Operation::read(format!("select {table}")));
+    }
+    Ok(sql.build()?)
+}
+
+async fn rows(warehouse: &SqlConnector, table: &str, input: Value) -> anyhow::Result<Vec<Value>> {
+    let asked = Outbound::new(format!("select warehouse.{table}"), input);
+    let mut found = warehouse.send(&asked).await?.output;
+    Ok(found["rows"].as_array_mut().map(std::mem::take).unwrap_or_default())
+}
+
+async fn held(warehouse: &SqlConnector, date: &str) -> anyhow::Result<Held> {
+    let input = json!({ "where": { "target_date": date }, "limit": 1000 });
+    let found = rows(warehouse, "sales_daily", input).await?;
+    let revenue = |row: &Value| match &row["revenue"] {
+        Value::String(text) => text.parse::<Decimal>().unwrap_or_default(),
+        other => other.to_string().parse().unwrap_or_default(),
+    };
+    Ok(Held { rows: found.len() as u64, total: found.iter().map(revenue).sum() })
+}
+
+/// Loads that were committed, by day: each has left its key in the same transaction.
+async fn writes(warehouse: &SqlConnector) -> anyhow::Result<BTreeMap<String, u32>> {
+    let found = rows(warehouse, "steadfast_outbound", json!({ "limit": 1000 })).await?;
+    let mut writes = BTreeMap::new();
+    for row in &found {
+        let key = row["outbound_key"].as_str().unwrap_or_default();
+        let date = key.split(':').nth(2).unwrap_or_default();
+        *writes.entry(date.to_owned()).or_default() += 1;
+    }
+    Ok(writes)
+}

@@ -1,0 +1,263 @@
+//! From the file to a fabric: contract, policies, connectors, schedules, alerts.
+//!
+//! Invariants: what a vendor's job may touch follows from its section and nothing else: one
+//! operation of the vendor, the load of one table, the reading of another; the contract names
+//! them, so that a command is refused at the door and not in the middle.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use steadfast::connector::Operation as Allowed;
+use steadfast::policy::{ApprovalClass, Classes, Reversibility, Sensitivity};
+use steadfast::{
+    Alerts, Budget, Builder, Capability, Client, CommandInfo, Contract, EffectType, Error,
+    ErrorClass, Governance, Queue, Result, Retention, RetryPolicy, Schedule, Sink,
+};
+use steadfast_connectors::spool::Spool;
+use steadfast_connectors::{Alert, Sql, SqlConnector};
+
+use crate::config::{Config, Name, Operation, Table, Vendor};
+use crate::vendor::{self, VendorConnector};
+use crate::workflow::{EFFECT, Order, QUEUE, WAREHOUSE, sync_vendor_sales};
+
+/// The command type.
+pub const COMMAND: &str = "sync_vendor_sales";
+/// The queue of its runs.
+const NIGHTLY: &str = "scheduled_maintenance";
+/// How long a page may lie in the spool before it is taken for forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(48 * 3600);
+
+/// The jobs of a process, by vendor.
+#[derive(Debug, Clone)]
+pub struct Jobs(BTreeMap<String, Job>);
+
+/// What the workflow needs to know of one vendor.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Its section.
+    pub vendor: Vendor,
+    /// Where its rows go.
+    pub table: Table,
+    /// Where it is kept what was loaded.
+    pub state_table: Table,
+    tenant: Option<(Name, String)>,
+}
+
+impl Jobs {
+    /// As the file says.
+    pub fn new(config: &Config) -> Self {
+        let job = |vendor: &Vendor| Job {
+            vendor: vendor.clone(),
+            table: config.warehouse.table.clone(),
+            state_table: config.warehouse.state_table.clone(),
+            tenant: tenant(config),
+        };
+        let named = |vendor: &Vendor| (vendor.name.as_str().to_owned(), job(vendor));
+        Self(config.vendors.iter().map(named).collect())
+    }
+
+    /// The job of an order.
+    pub fn of(&self, order: &Order) -> Result<Job> {
+        let wrong = |why: String| Err(Error::new(ErrorClass::ValidationError, "SF-1002", why));
+        let Some(job) = self.0.get(&order.vendor_name) else {
+            let known: Vec<_> = self.0.keys().map(String::as_str).collect();
+            let (name, known) = (&order.vendor_name, known.join(", "));
+            return wrong(format!("there is no vendor \"{name}\" here; there are: {known}"));
+        };
+        // The command says whom to ask: nobody else is asked in its name.
+        if job.vendor.base_url.as_str() != order.vendor_base_url {
+            return wrong(format!(
+                "the command is for {}, and vendor \"{}\" is at {} now",
+                order.vendor_base_url, order.vendor_name, job.vendor.base_url
+            ));
+        }
+        Ok(job.clone())
+    }
+}
+
+fn tenant(config: &Config) -> Option<(Name, String)> {
+    let column = config.warehouse.tenant_column.clone()?;
+    Some((column, config.store.workspace.as_str().to_owned()))
+}
+
+impl Job {
+    /// Whose rows.
+    pub fn owner(&self, order: &Order) -> Map<String, Value> {
+        let mut owner = Map::new();
+        if let Some((column, workspace)) = &self.tenant {
+            owner.insert(column.as_str().to_owned(), json!(workspace));
+        }
+        owner.insert("vendor_name".to_owned(), json!(order.vendor_name));
+        owner
+    }
+
+    /// Which rows.
+    pub fn partition(&self, order: &Order) -> Map<String, Value> {
+        let mut partition = self.owner(order);
+        partition.insert("target_date".to_owned(), json!(order.target_date));
+        partition
+    }
+}
+
+/// The order that a command for a vendor and a day carries.
+pub fn order(vendor: &Vendor, target_date: &str) -> Order {
+    Order {
+        vendor_name: vendor.name.as_str().to_owned(),
+        target_date: target_date.to_owned(),
+        vendor_base_url: vendor.base_url.as_str().to_owned(),
+    }
+}
+
+/// The key of a vendor's day, in a workspace that is not the default with that before it.
+pub fn key(config: &Config, vendor: &str, target_date: &str) -> String {
+    let own = format!("{COMMAND}:{vendor}:{target_date}");
+    match config.store.workspace.as_str() {
+        "default" => own,
+        workspace => format!("{workspace}/{own}"),
+    }
+}
+
+/// The key of a later attempt at the same day: the first is revision 1.
+pub fn revision(key: &str, number: u32) -> String {
+    if number <= 1 { key.to_owned() } else { format!("{key}:r{number}") }
+}
+
+/// The last command for a vendor's day, and which revision it is.
+pub async fn latest(client: &Client, key: &str) -> Result<Option<(u32, CommandInfo)>> {
+    let mut found = None;
+    for number in 1.. {
+        match client.command_by_key(&revision(key, number)).await? {
+            Some(info) => found = Some((number, info)),
+            None => break,
+        }
+    }
+    Ok(found)
+}
+
+/// The id of a vendor's schedule.
+pub fn schedule_id(vendor: &str) -> String {
+    format!("{COMMAND}.{vendor}")
+}
+
+/// What every command of the type is held to.
+pub fn contract(config: &Config) -> Contract {
+    let fetch = RetryPolicy::on([
+        ErrorClass::TransientConnectorError,
+        ErrorClass::RateLimited,
+        ErrorClass::Timeout,
+    ]);
+    let classes = Classes::new(ApprovalClass::A0, Reversibility::R1, Sensitivity::S1);
+    let write = EffectType::new(EFFECT).key("{idempotency_key}").classes(classes).not_undone(
+        "an idempotent upsert of one partition: running it again overwrites it in place",
+    );
+    let warehouse = &config.warehouse;
+    let mut calls = vec![
+        format!("{WAREHOUSE} load {}", warehouse.table),
+        format!("{WAREHOUSE} select {}", warehouse.state_table),
+    ];
+    calls.extend(config.vendors.iter().map(|v| format!("{} {}", v.name, vendor::operation(v))));
+    let mut contract = Contract::new()
+        .key("sync_vendor_sales:{vendor_name}:{target_date}")
+        .policies(["permission", "connector_scope", "rate_limit", "cost"])
+        .requires(["warehouse.write/{vendor_name}/{target_date}", "connector.{vendor_name}.read"])
+        .calls(calls)
+        .effect(write)
+        .needs([
+            Capability::DurableWorkflows,
+            Capability::DurableSteps,
+            Capability::Queues,
+            Capability::Schedules,
+        ])
+        .retry(Operation::FetchVendorSnapshot.as_str(), fetch.attempts(4).backoff([30, 120, 600]))
+        .queue(NIGHTLY);
+    for (operation, policy) in &config.retry {
+        contract = contract.retry(operation.as_str(), policy.clone());
+    }
+    contract
+}
+
+/// Who may do what.
+pub fn governance(config: &Config) -> Governance {
+    let mut governance = Governance::new();
+    for (who, what) in &config.policy.grants {
+        governance = governance.grant(who, what.clone());
+    }
+    match config.policy.calls_per_command {
+        Some(calls) => governance.budget(Budget::per_command(calls)),
+        None => governance,
+    }
+}
+
+/// The pages on their way.
+pub fn spool(config: &Config) -> Spool {
+    Spool::at(&config.store.spool)
+}
+
+/// The way to the warehouse.
+pub fn warehouse(config: &Config) -> Result<SqlConnector> {
+    let at = &config.warehouse;
+    let mut sql = Sql::connect(WAREHOUSE, &at.url)
+        .allow(Allowed::write(format!("load {}", at.table)).keyed())
+        .allow(Allowed::write(format!("upsert {}", at.state_table)))
+        .allow(Allowed::read(format!("select {}", at.state_table)))
+        .allow(Allowed::read(format!("select {}", at.table)))
+        .spool(spool(config))
+        .timeout(Duration::from_secs(at.timeout_seconds));
+    if let Some(password) = &at.password {
+        sql = sql.password(password.as_str());
+    }
+    sql.build()
+}
+
+/// The schedule of a vendor: each fire asks for the day before. What was missed is not made up:
+/// an operator asks for it.
+pub fn schedule(config: &Config, vendor: &Vendor) -> Schedule {
+    let payload = order(vendor, "{target_date}");
+    Schedule::new(schedule_id(vendor.name.as_str()), config.schedule.cron.as_str())
+        .zone(config.schedule.zone.as_str())
+        .submits(COMMAND, payload)
+}
+
+/// Adds all that the file describes to a fabric.
+pub fn install(builder: Builder, config: &Config) -> Result<Builder> {
+    spool(config).sweep(FORGOTTEN);
+    let retention = Retention::new()
+        .audit_days(config.policy.audit_days.0)
+        .event_days(config.policy.event_days.0);
+    let mut builder = builder
+        .workspace(config.store.workspace.as_str())
+        .source(COMMAND)
+        .state(Jobs::new(config))
+        .command(sync_vendor_sales, contract(config))
+        .govern(governance(config))
+        .queue(Queue::new(QUEUE))
+        .queue(Queue::new(NIGHTLY))
+        .retention(retention)
+        .connector(warehouse(config)?);
+    for vendor in &config.vendors {
+        builder = builder
+            .connector(VendorConnector::new(vendor, spool(config))?)
+            .schedule(schedule(config, vendor));
+    }
+    for sink in alerts(config)? {
+        builder = builder.sink(sink);
+    }
+    Ok(builder)
+}
+
+fn alerts(config: &Config) -> Result<Vec<Sink>> {
+    let mut sinks = Vec::new();
+    if let Some(pager) = &config.alerts.pagerduty {
+        let key = pager.routing_key.as_str();
+        let alert = match &pager.url {
+            Some(url) => Alert::pagerduty_at(url, key, Alerts::default())?,
+            None => Alert::pagerduty(key, Alerts::default())?,
+        };
+        sinks.push(Sink::new("alerts-pagerduty", alert));
+    }
+    if let Some(url) = &config.alerts.slack {
+        sinks.push(Sink::new("alerts-slack", Alert::slack(url.as_str(), Alerts::default())?));
+    }
+    Ok(sinks)
+}
