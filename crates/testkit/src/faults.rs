@@ -140,6 +140,11 @@ impl Faults {
         self.met.lock().unwrap().points.len() as u64
     }
 
+    /// How many faults have happened so far.
+    pub fn placed(&self) -> u64 {
+        self.met.lock().unwrap().placed.len() as u64
+    }
+
     /// What the run was like, with the scenario's verdict on it.
     pub fn outcome(&self, verdict: Result<(), String>) -> Outcome {
         let met = self.met.lock().unwrap();

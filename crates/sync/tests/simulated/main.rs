@@ -1,0 +1,94 @@
+//! Thirty nights in simulation: the real fabric and workflow over the model store, in virtual time,
+//! with a vendor and a warehouse that fail, and crashes wherever a commit is.
+//!
+//! Invariants: vendor and warehouse survive every crash and count what really happened to them;
+//! they are judged by that, not by what the fabric says of itself.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "in a test a panic is the report")]
+
+mod office;
+mod vendor;
+mod warehouse;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast::Env as _;
+use steadfast_store::Store;
+use steadfast_testkit::faults::{Explore, Fault, Faults, Options, Outcome, Plan, Rates};
+use steadfast_testkit::model::ModelStore;
+use steadfast_testkit::sim::Sim;
+
+use office::{boot, judge, over};
+use vendor::Vendor;
+use warehouse::Warehouse;
+
+const NODE: &str = "worker";
+
+/// So many nights, one after another, in a world with these faults.
+fn world(nights: u64, plan: Plan) -> Outcome {
+    let sim = Sim::new(plan.seed());
+    let model = Arc::new(ModelStore::new());
+    let faults = Faults::new(&sim.handle(), plan.clone(), Options::default());
+    sim.set_chaos(faults.clone());
+    let vendor = Vendor::new(plan.seed(), nights, faults.clone());
+    let warehouse = Warehouse::new(plan.seed());
+    let keep = {
+        let (handle, faults, model) = (sim.handle(), faults.clone(), model.clone());
+        let (vendor, warehouse) = (vendor.clone(), warehouse.clone());
+        async move {
+            loop {
+                let env = handle.node(NODE);
+                let died = env.died();
+                let store: Arc<dyn Store> = faults.store(env.clone(), model.clone());
+                let booted = boot(env.clone(), store, vendor.clone(), warehouse.clone());
+                env.spawn("boot", Box::pin(booted));
+                died.await;
+                handle.sleep(Duration::from_secs(1)).await;
+            }
+        }
+    };
+    sim.node("supervisor").spawn("keep", Box::pin(keep));
+    let (watched, dates) = (model.clone(), vendor.dates());
+    let ended = sim.run_until(move || over(&watched, &dates), Duration::from_secs(200 * 3600));
+    let verdict = match ended {
+        Err(stuck) => Err(format!("the nights do not end: {stuck}")),
+        Ok(()) => judge(&model, &vendor, &warehouse),
+    };
+    faults.outcome(verdict)
+}
+
+/// R28, R54: a crash before and after every commit of a night, and inside every call.
+#[test]
+fn r028_a_night_survives_a_crash_at_every_commit() {
+    let faults = [Fault::CrashBefore, Fault::CrashAfter, Fault::Ambiguous];
+    Explore::new("night").depth(1).faults(faults).run(|plan| world(2, plan)).check();
+}
+
+/// R54: no load twice, no 5xx given up early, no 4xx tried again, over many seeds of many faults.
+#[test]
+fn r054_thirty_nights_come_right_over_seeds_of_faults() {
+    let setting = std::env::var("STEADFAST_SYNC_SEEDS").ok().and_then(|text| text.parse().ok());
+    let seeds: u64 = setting.unwrap_or(3);
+    for seed in 0..seeds {
+        // A month in which only the vendor and the warehouse fail, and one in which we do as well.
+        for rates in [Rates::default(), Rates::swarm(seed)] {
+            let outcome = world(30, Plan::random(seed, rates));
+            if let Err(why) = &outcome.verdict {
+                panic!("seed {seed}, {} faults: {why}", outcome.placed.len());
+            }
+        }
+    }
+}
+
+/// The test can fail: a warehouse that forgets its keys, and answers late, is found out.
+#[test]
+fn a_warehouse_that_forgets_is_found_out() {
+    warehouse::FORGETS.set(true);
+    let doubled = (0..40).any(|seed| {
+        let rates = Rates::default().with(Fault::CrashAfter, 200);
+        world(10, Plan::random(seed, rates)).verdict.is_err()
+    });
+    warehouse::FORGETS.set(false);
+    assert!(doubled, "nothing was written twice, though nobody looked at the key");
+}
