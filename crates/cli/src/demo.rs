@@ -72,10 +72,14 @@ async fn play(dir: PathBuf, kept: bool) -> anyhow::Result<ExitCode> {
         nights.push(night);
     }
     println!("\n  # loaded  = stale, nothing written\n");
-    let problems = verdict::judge(&stage, &nights).await?;
+    let mut problems = verdict::judge(&stage, &nights).await?;
+    let paged = stage.paged().await?;
+    if paged != 1 {
+        problems.push(format!("on-call was paged {paged} times for one 401"));
+    }
     stage.end().await;
-    let (seconds, requests) = (began.elapsed().as_secs_f64(), stage.vendor.log().len());
-    println!("\n{NIGHTS} nights, {requests} requests to the vendor, in {seconds:.1} s.");
+    let seconds = began.elapsed().as_secs_f64();
+    println!("\n{NIGHTS} nights in {seconds:.1} s; on-call was paged {paged} time(s).");
     if problems.is_empty() {
         println!(
             "The objective holds: every night by 03:05 the partition matches the vendor's totals, \

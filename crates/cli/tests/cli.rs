@@ -11,14 +11,6 @@ fn steadfast(args: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn the_demonstration_ends_every_order_through_its_kills() {
-    let (code, out, err) = steadfast(&["demo"]);
-    assert_eq!(code, 0, "{out}{err}");
-    assert!(out.contains("kill -9 no. 5"), "{out}");
-    assert_eq!(out.matches("SUCCESS").count(), 12, "{out}");
-}
-
-#[test]
 fn an_error_code_is_explained_and_an_unknown_one_is_refused() {
     let (code, out, _) = steadfast(&["explain", "sf-0110"]);
     assert_eq!(code, 0);

@@ -41,7 +41,7 @@ impl Event {
             Self::Busy => "429, come again in 40 s",
             Self::Cut => "the connection is cut",
             Self::BadRequest => "400: failed at once; an operator runs it again",
-            Self::Forbidden => "401: failed, on-call told; run again with access",
+            Self::Forbidden => "401: failed, on-call paged; run again with access",
             Self::Twice => "the schedule fires twice",
             Self::Cancel => "cancelled while fetching; an operator runs it again",
             Self::Kill => "kill -9 of the worker while fetching",

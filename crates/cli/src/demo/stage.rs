@@ -40,6 +40,7 @@ impl Stage {
         let url = vendor.listen().await.context("the vendor cannot listen")?;
         let file = dir.join("steadfast.toml");
         std::fs::write(&file, configuration(&dir, &url))?;
+        std::fs::write(dir.join("pager-key"), "the key of on-call\n")?;
         let config = Config::load(&file)?;
         warehouse::create(&config).await?;
         let today = TokioEnv::current().now();
@@ -82,6 +83,18 @@ impl Stage {
         Ok(())
     }
 
+    /// Waits until on-call was told, for a while.
+    pub(super) async fn paged(&mut self) -> anyhow::Result<usize> {
+        let began = std::time::Instant::now();
+        while self.vendor.pages() == 0 && began.elapsed() < Duration::from_secs(10) {
+            // Whoever sends alerts looks each second.
+            let next = self.clock.now().after(Duration::from_secs(1));
+            self.leap_to(next).await?;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(self.vendor.pages())
+    }
+
     /// Ends the worker in order.
     pub(super) async fn end(&mut self) {
         if let Some((mut child, stdin)) = self.worker.take() {
@@ -117,6 +130,7 @@ fn configuration(dir: &Path, url: &str) -> String {
          pagination = {{ style = \"cursor\", param = \"cursor\", next = \"next_cursor\" }}\n\n\
          [vendor.fields]\n{FIELDS}\n\
          [vendor.totals]\nrows = \"row_count\"\nrevenue = \"total_revenue\"\n\
-         column = \"revenue\"\ntolerance = \"0.01\"\n"
+         column = \"revenue\"\ntolerance = \"0.01\"\n\n\
+         [alerts.pagerduty]\nurl = \"{url}/pager\"\nrouting_key = \"file:{dir}/pager-key\"\n"
     )
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use steadfast::connector::{Connector, Operation, Outbound};
 use steadfast_connectors::{Sql, SqlConnector};
 use steadfast_sync::Decimal;
-use steadfast_sync::simulator::Seen;
+use steadfast_sync::simulator::{PAGER, Seen};
 use steadfast_sync::status::Mark;
 
 use super::night::Night;
@@ -28,7 +28,8 @@ struct Held {
 pub(super) async fn judge(stage: &Stage, nights: &[Night]) -> anyhow::Result<Vec<String>> {
     let warehouse = reader(stage)?;
     let writes = writes(&warehouse).await?;
-    let log = stage.vendor.log();
+    let log: Vec<Seen> =
+        stage.vendor.log().into_iter().filter(|seen| seen.operation != PAGER).collect();
     let mut problems = requests(&log);
     println!("day         outcome   rows       total  vendor says  requests  writes");
     for night in nights {

@@ -39,7 +39,7 @@ pub(super) async fn check(config: &Config, args: &Args) -> anyhow::Result<ExitCo
     }
     line("warehouse", tables(config).await);
     for vendor in &config.vendors {
-        line(&format!("vendor {}", vendor.name), plan(config, vendor));
+        line(&format!("vendor {}", vendor.name), Ok(plan(config, vendor)));
         if !args.offline {
             let what = format!("vendor {} on {date}", vendor.name);
             line(&what, ask(config, vendor, &date).await);
@@ -61,18 +61,16 @@ async fn tables(config: &Config) -> Result<String, Error> {
     Ok(names.join(", "))
 }
 
-fn plan(config: &Config, vendor: &Vendor) -> Result<String, Error> {
-    let retry = job::contract(config);
-    drop(retry);
+fn plan(config: &Config, vendor: &Vendor) -> String {
     let key = job::key(config, vendor.name.as_str(), "{target_date}");
-    Ok(format!(
+    format!(
         "{} {}, at \"{}\" {}, as {key}, into {}",
         vendor.base_url,
         vendor::operation(vendor),
         config.schedule.cron,
         config.schedule.zone,
         config.warehouse.table,
-    ))
+    )
 }
 
 /// The first page, read as the sync would read it.

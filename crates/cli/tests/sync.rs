@@ -1,0 +1,136 @@
+//! The sync from a shell: the demonstration, and an operator's verbs on a vendor of our own.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::path::Path;
+use std::process::Command;
+
+use steadfast_sync::simulator::{Answer, FIELDS, Simulator};
+
+fn steadfast(dir: &Path, args: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
+    let output = command.args(args).current_dir(dir).env("USER", "operator").output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// R54: thirty nights, judged by the vendor's log and the warehouse; and what was kept of them.
+#[test]
+fn r054_the_demonstration_holds_its_objective() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, out, err) = steadfast(dir.path(), &["demo", "--keep", "nights"]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(out.contains("The objective holds"), "{out}");
+    assert!(out.contains("paged 1 time"), "{out}");
+    let nights = out.lines().filter(|line| line.starts_with("20")).count();
+    assert_eq!(nights, 30, "{out}");
+    for told in ["kill -9", "401", "400", "429", "503", "cancelled", "twice", "nothing new"] {
+        assert!(out.contains(told), "{told}: {out}");
+    }
+    let (code, out, err) =
+        steadfast(dir.path(), &["sync", "status", "--config", "nights/steadfast.toml"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("# loaded 27  = stale 3"), "{out}");
+    // An earlier demonstration is not written over.
+    let (code, _, err) = steadfast(dir.path(), &["demo", "--keep", "nights"]);
+    assert_ne!(code, 0);
+    assert!(err.contains("earlier demonstration"), "{err}");
+}
+
+#[test]
+fn a_file_is_written_once_and_is_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, out, _) = steadfast(dir.path(), &["init"]);
+    assert_eq!(code, 0, "{out}");
+    let (code, _, err) = steadfast(dir.path(), &["init"]);
+    assert_ne!(code, 0);
+    assert!(err.contains("--force"), "{err}");
+    let (code, out, err) =
+        steadfast(dir.path(), &["sync", "check", "--offline", "--create-tables"]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(out.contains("sync_vendor_sales:acme_sales:{target_date}"), "{out}");
+}
+
+#[test]
+fn what_is_wrong_is_said_where_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, _, err) = steadfast(dir.path(), &["sync", "check"]);
+    assert_ne!(code, 0);
+    assert!(err.contains("steadfast.toml") && err.contains("steadfast init"), "{err}");
+    steadfast(dir.path(), &["init"]);
+    let file = dir.path().join("steadfast.toml");
+    let good = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, good.replace("state_table", "stat_table")).unwrap();
+    let (code, _, err) = steadfast(dir.path(), &["sync", "check"]);
+    assert_ne!(code, 0);
+    assert!(err.contains("steadfast.toml:13:1") && err.contains("`state_table`"), "{err}");
+    std::fs::write(&file, good).unwrap();
+    let (code, _, err) = steadfast(dir.path(), &["sync", "run", "--vendor", "acme"]);
+    assert_ne!(code, 0);
+    assert!(err.contains("there are: acme_sales"), "{err}");
+    let (code, _, err) = steadfast(dir.path(), &["sync", "run", "--date", "2026-02-30"]);
+    assert_ne!(code, 0);
+    assert!(err.contains("2026-02-30"), "{err}");
+    let (code, _, err) = steadfast(dir.path(), &["sync", "status"]);
+    assert_ne!(code, 0);
+    assert!(err.contains("sync start"), "{err}");
+    // The warehouse is not there: said, and not made.
+    let (code, out, _) = steadfast(dir.path(), &["sync", "check", "--offline"]);
+    assert_ne!(code, 0);
+    assert!(out.contains("wrong warehouse") && out.contains("there is no file"), "{out}");
+    assert!(!dir.path().join("warehouse.db").exists());
+}
+
+/// R55: by hand, once; `--again` on purpose; a range of days.
+#[tokio::test(flavor = "multi_thread")]
+async fn r055_an_operator_syncs_days_by_hand() {
+    let dir = tempfile::tempdir().unwrap();
+    let vendor = Simulator::new().token("let-me-in");
+    let url = vendor.listen().await.unwrap();
+    std::fs::write(dir.path().join("token"), "let-me-in\n").unwrap();
+    let text = format!(
+        "[store]\nurl = \"sqlite://s.db\"\nspool = \"spool\"\n\
+         [warehouse]\nurl = \"sqlite://{0}/w.db\"\n\
+         [[vendor]]\nname = \"acme_sales\"\nbase_url = \"{url}\"\nallow_private = true\n\
+         auth = {{ secret = \"file:{0}/token\" }}\n\
+         pagination = {{ style = \"cursor\", param = \"cursor\", next = \"next_cursor\" }}\n\
+         [vendor.fields]\n{FIELDS}\n\
+         [vendor.totals]\nrows = \"row_count\"\nrevenue = \"total_revenue\"\ncolumn = \"revenue\"\n\
+         tolerance = \"0.01\"\n",
+        dir.path().display()
+    );
+    std::fs::write(dir.path().join("steadfast.toml"), text).unwrap();
+    let at = dir.path().to_owned();
+    let run = async |args: &[&str]| {
+        let (at, args) = (at.clone(), args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>());
+        let run = move || {
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            steadfast(&at, &args)
+        };
+        tokio::task::spawn_blocking(run).await.unwrap()
+    };
+    let (code, out, err) = run(&["sync", "check", "--create-tables", "--date", "2026-06-01"]).await;
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(out.contains("snap-2026-06-01-0") && out.contains("more pages"), "{out}");
+    let asked = vendor.log().len();
+    let day = ["sync", "run", "--date", "2026-06-01"];
+    let (code, out, err) = run(&day).await;
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(out.contains("2026-06-01: loaded"), "{out}");
+    let (code, out, _) = run(&day).await;
+    assert_eq!(code, 0);
+    assert!(out.contains("was done before"), "{out}");
+    assert_eq!(vendor.log().len(), asked + 2, "two pages, once");
+    vendor.revise("2026-06-01");
+    let (code, out, _) = run(&["sync", "run", "--date", "2026-06-01", "--again"]).await;
+    assert_eq!(code, 0, "{out}");
+    assert!(out.contains(":r2)"), "{out}");
+    vendor.on("2026-06-03", [Answer::Status(400)]);
+    let days = ["sync", "backfill", "--from", "2026-06-01", "--to", "2026-06-03"];
+    let (code, out, _) = run(&[&days[..], &["--dry-run"]].concat()).await;
+    assert_eq!(code, 0);
+    assert!(out.contains("2026-06-02: would be synced"), "{out}");
+    let (code, out, _) = run(&days).await;
+    assert_eq!(code, 1, "one of them failed: {out}");
+    assert!(out.contains("2026-06-02: loaded") && out.contains("2026-06-03: failed"), "{out}");
+}
