@@ -95,7 +95,7 @@ impl Warehouse {
             "columns": ["revenue", "sku", "note"],
             "pages": pages.collect::<Vec<_>>(),
             "expect": { "rows": rows, "sum": {
-                "column": "revenue", "is": format!("{}", rows * 11 / 10) + "." + &format!("{}", rows * 11 % 10),
+                "column": "revenue", "is": format!("{}.{}", rows * 11 / 10, rows * 11 % 10),
                 "within": "0.001",
             } },
             "also": { "upsert": self.table("state"), "key": ["vendor_name", "target_date"], "row": {
