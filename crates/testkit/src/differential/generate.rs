@@ -309,7 +309,8 @@ impl Generator {
     }
 
     fn resume(&mut self) -> Resume {
-        Resume { workspace: self.ws(), run_id: self.run_id(), now: self.now() }
+        let run_id = if self.random.chance(50) { self.lease().run_id } else { self.run_id() };
+        Resume { workspace: self.ws(), run_id, now: self.now() }
     }
 
     fn fork(&mut self) -> Fork {
