@@ -309,7 +309,11 @@ impl Generator {
     }
 
     fn resume(&mut self) -> Resume {
-        let run_id = if self.random.chance(50) { self.lease().run_id } else { self.run_id() };
+        let run_id = match self.random.below(3) {
+            0 => self.lease().run_id,
+            1 => format!("r-{}", self.command_id()),
+            _ => self.run_id(),
+        };
         Resume { workspace: self.ws(), run_id, now: self.now() }
     }
 
