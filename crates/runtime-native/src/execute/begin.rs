@@ -41,10 +41,7 @@ impl Execution {
                 return Ok(true);
             }
             Ask::Undone { effect_id, compensation } => {
-                self.hub.metrics.compensated(&self.context.command_type, &compensation);
-                let undone = Some(effect_id);
-                let with = With::Govern(Box::new(op::Govern { undone, ..self.govern() }));
-                self.deliver_with(id, &name, kind, with);
+                self.undone(id, &name, effect_id, &compensation);
                 return Ok(true);
             }
             Ask::Transaction(work) => return self.transact(id, &name, work).await,
@@ -86,6 +83,14 @@ impl Execution {
             }
         }
         Ok(false)
+    }
+
+    /// Notes that an effect was taken back.
+    fn undone(&mut self, id: u64, name: &str, effect_id: String, compensation: &str) {
+        self.hub.metrics.compensated(&self.context.command_type, compensation);
+        let undone = Some(effect_id);
+        let with = With::Govern(Box::new(op::Govern { undone, ..self.govern() }));
+        self.deliver_with(id, name, Kind::Undone, with);
     }
 
     /// An event of the code's own, in the next commit.
