@@ -86,6 +86,9 @@ pub(crate) struct State {
     pub(crate) closed: BTreeSet<String>,
     continue_with: Option<String>,
     fault: Option<Error>,
+    /// Positions whose requests are kept for `rehearse`, and those requests.
+    wanted: BTreeSet<u64>,
+    caught: Vec<Request>,
 }
 
 enum Slot {
@@ -153,6 +156,9 @@ impl State {
             recorded.seen = true;
         }
         self.slots.insert(request.id, Slot::Waiting(None));
+        if self.wanted.contains(&request.id) {
+            return self.caught.push(request);
+        }
         self.requests.push(request);
     }
 
@@ -310,6 +316,15 @@ impl Driver {
             }
             return Turn::Ask { start, dropped };
         }
+    }
+
+    /// Replays a history to its end and gives what the code asked for at these positions, whether
+    /// it still waits for it or not. Nothing is started: this is for finding the code of a call
+    /// that was left open by a run that is over.
+    pub fn rehearse(mut self, positions: impl IntoIterator<Item = u64>) -> Vec<Request> {
+        self.shared.lock().wanted = positions.into_iter().collect();
+        let _ = self.turn();
+        std::mem::take(&mut self.shared.lock().caught)
     }
 
     /// Gives the code the outcome of a request; `turn` lets it react. Returns the delivery number,

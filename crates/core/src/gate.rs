@@ -30,6 +30,8 @@ pub struct Leaving<'a> {
     pub attempt: u32,
     /// Whether people have said yes to exactly this.
     pub approved: bool,
+    /// Whether a child of the command's run asks: it may outlive the command.
+    pub child: bool,
     /// The time.
     pub now: Timestamp,
 }

@@ -43,6 +43,8 @@ pub(crate) struct Call {
     pub(crate) governed: bool,
     /// Whether it was not let leave.
     pub(crate) blocked: bool,
+    /// Whether an attempt was begun of which nobody has said that it did nothing.
+    pub(crate) begun: bool,
     /// Whether the attempt that ended was made: an answer may also come from somebody else.
     pub(crate) sent: bool,
     /// Whether people have said yes to it.
@@ -53,6 +55,8 @@ pub(crate) struct Call {
     pub(crate) probing: bool,
     /// What it waits to be told.
     pub(crate) asking: Option<Asking>,
+    /// The effect of another run that it finds out about, if it does.
+    pub(crate) settles: Option<Settling>,
     /// The answer that its next record takes.
     pub(crate) consume: Option<i64>,
     /// Events that its next record brings.
@@ -68,7 +72,27 @@ pub(crate) enum Asking {
     Truth,
 }
 
+/// An effect that was left open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settling {
+    pub(crate) effect_id: String,
+    /// Whether it can be undone.
+    pub(crate) way_back: bool,
+    /// Whether it is looked at again later, because somebody may still be at it.
+    pub(crate) later: bool,
+}
+
 impl Call {
+    /// Whether it may have been done although no answer says so.
+    pub(crate) fn is_unclear(&self, error: &Error) -> bool {
+        let class = error.class();
+        let silent = matches!(
+            class,
+            ErrorClass::Timeout | ErrorClass::TransientConnectorError | ErrorClass::Panic
+        );
+        self.sent && silent
+    }
+
     /// The effect that it is, if it is one.
     pub(crate) fn effect(&self) -> Option<&EffectSpec> {
         self.options.guard.as_ref()?.effect.as_ref()

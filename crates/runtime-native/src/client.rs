@@ -327,6 +327,14 @@ impl Client {
                     "run \"{run_id}\" is {status}; only a cancelled or exhausted run is resumed"
                 ),
             )),
+            op::Resumed::TakenBack => Err(Error::new(
+                ErrorClass::Conflict,
+                "SF-0837",
+                format!(
+                    "effects of the command of run \"{run_id}\" were taken back, so what the run \
+                     has on record is no longer so; submit a new command"
+                ),
+            )),
             op::Resumed::NotFound => Err(no_run(run_id)),
         }
     }

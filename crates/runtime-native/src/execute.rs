@@ -12,6 +12,8 @@ mod commit;
 mod govern;
 mod look;
 mod people;
+mod settle;
+mod stopped;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -95,6 +97,8 @@ pub(crate) struct Execution {
     draining: bool,
     /// Whether others may wait for its place on the queue.
     holds_place: bool,
+    /// What became of effects, where the fence kept it from the ledger.
+    untold: Vec<op::Govern>,
 }
 
 impl Execution {
@@ -141,6 +145,7 @@ impl Execution {
             look: false,
             draining: false,
             holds_place,
+            untold: Vec::new(),
             context: crate::context_of(&run),
             run,
         })
@@ -163,34 +168,6 @@ impl Execution {
             self.let_go().await;
         }
         exit
-    }
-
-    /// A command that is cancelled lets what is under way end, and is over only then.
-    async fn let_go(&mut self) {
-        let context = crate::context_of(&self.run);
-        if context.command_id.is_empty() {
-            return;
-        }
-        let mut left = op::Left {
-            command_id: context.command_id,
-            run_id: self.run.run_id.clone(),
-            epoch: self.lease.epoch,
-            busy_until: None,
-        };
-        while !self.running.is_empty() {
-            let pause = self.hub.env.sleep(self.config.lease / 3);
-            match select(self.ended.next(), pause).await {
-                Either::Left((Some(ended), _)) => drop(self.running.remove(&ended.id)),
-                Either::Left((None, _)) => break,
-                Either::Right(_) => {
-                    // Nobody else keeps a stopped run's time.
-                    left.busy_until = Some(self.hub.now().after(self.config.lease));
-                    say(&self.hub, left.clone()).await;
-                }
-            }
-        }
-        left.busy_until = None;
-        say(&self.hub, left).await;
     }
 
     /// One turn of the code, and the one outcome it needs next.
@@ -388,7 +365,7 @@ impl Execution {
     /// A digest that tells a call of this generation of this run from all others: what ids are
     /// made of, so that they are the same after a restart.
     pub(crate) fn place(&self, id: u64) -> String {
-        json::fingerprint(&format!("{}\n{}\n{id}", self.run.run_id, self.run.generation))
+        place(&self.run, id)
     }
 
     fn take_rides(&mut self) {
@@ -418,12 +395,9 @@ impl Execution {
     }
 }
 
-/// Tells where a stopped run's worker stands.
-async fn say(hub: &Hub, left: op::Left) {
-    let workspace = hub.workspace.clone();
-    let settle = op::SettleCommands { workspace, left: Some(left), limit: 1, now: hub.now() };
-    // If it fails, the command is settled when the lease has run out.
-    let _ = hub.store.ask(settle).await;
+/// A digest that tells a call of this generation of a run from all others.
+fn place(run: &op::RunRow, id: u64) -> String {
+    json::fingerprint(&format!("{}\n{}\n{id}", run.run_id, run.generation))
 }
 
 /// A driver for the run's code, or `None` if this worker has no such workflow.

@@ -174,6 +174,13 @@ fn waits(text: &str) -> String {
         match field("for").as_str() {
             "signal" => format!("a signal \"{}\"", field("name")),
             "child" => format!("its child {}", field("run_id")),
+            "answer" => match field("name").split_once(':') {
+                Some(("effect", id)) => {
+                    format!("somebody to say what became of effect {id} (effect resolve)")
+                }
+                Some(("approval", id)) => format!("people to decide approval {id}"),
+                _ => format!("an answer \"{}\"", field("name")),
+            },
             "retry" => format!("the next attempt of step \"{}\"", field("name")),
             "workflow" => format!("a worker that has workflow \"{}\"", field("name")),
             _ => "a moment".to_owned(),

@@ -193,6 +193,11 @@ pub enum Ask {
         /// By which compensation.
         compensation: String,
     },
+    /// Find out what became of an effect that another run of the command left open.
+    Settle {
+        /// The effect.
+        effect_id: String,
+    },
     /// Start a child.
     Spawn(ChildStart),
     /// Wait for a child's result.
@@ -208,7 +213,7 @@ impl Ask {
         match self {
             Ask::Call { verb: Verb::Read, .. } => Kind::Read,
             Ask::Call { verb: Verb::Step, .. } => Kind::Step,
-            Ask::Effect { .. } => Kind::Effect,
+            Ask::Effect { .. } | Ask::Settle { .. } => Kind::Effect,
             Ask::Transaction(_) => Kind::Transaction,
             Ask::Sleep { .. } => Kind::Sleep,
             Ask::Signal { .. } => Kind::Signal,

@@ -233,6 +233,14 @@ impl Cx {
         Self { undoes, ..self.clone() }
     }
 
+    /// Finds out what became of an effect that the command's own runs left open: the host asks its
+    /// receiver, repeats it where that is safe, or waits for a person. The ledger has the answer.
+    #[doc(hidden)]
+    pub fn settle(&self, effect_id: &str, effect_type: &str) -> Operation<Value> {
+        let effect_id = effect_id.to_owned();
+        self.operation(effect_type, None, Ask::Settle { effect_id })
+    }
+
     /// Notes that an effect was taken back.
     #[doc(hidden)]
     pub fn undone(&self, effect_id: &str, compensation: &str) -> Operation<()> {

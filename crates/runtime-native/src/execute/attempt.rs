@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use steadfast_core::Error;
 use steadfast_core::driver::{Kind, Record, RecordState};
-use steadfast_core::{Error, ErrorClass};
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Entry};
 
@@ -45,6 +45,12 @@ impl Execution {
             Err(error) => self.next_wait(&call, error),
             Ok(_) => None,
         };
+        if let Err(error) = &record.outcome
+            && wait.is_none()
+            && call.is_open_still(error)
+        {
+            return self.nobody_knows(ended.id, call);
+        }
         if let Some(wait) = wait {
             record.state = RecordState::Retrying;
             record.next_at = now.after(wait);
@@ -68,11 +74,7 @@ impl Execution {
 
     /// Whether it may have been done although no answer says so, and may not be repeated.
     fn is_doubtful(&self, call: &Call, error: &Error) -> bool {
-        let unclear = matches!(
-            error.class(),
-            ErrorClass::Timeout | ErrorClass::TransientConnectorError | ErrorClass::Panic
-        );
-        let candidate = call.once && call.sent && unclear;
+        let candidate = call.once && call.is_unclear(error);
         candidate && (call.governed || self.next_wait(call, error).is_some())
     }
 

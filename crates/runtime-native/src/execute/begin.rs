@@ -30,6 +30,7 @@ impl Execution {
                 let call = self.call(name, kind, input, body, options);
                 return self.begin_effect(id, class, call).await;
             }
+            Ask::Settle { effect_id } => return self.begin_settle(id, name, effect_id).await,
             Ask::Approval(request) => {
                 let nothing: Body = Box::new(|| Box::pin(std::future::pending()));
                 let call = self.call(name, kind, input, nothing, CallOptions::default());
@@ -40,10 +41,7 @@ impl Execution {
                 return Ok(true);
             }
             Ask::Undone { effect_id, compensation } => {
-                self.hub.metrics.compensated(&self.context.command_type, &compensation);
-                let undone = Some(effect_id);
-                let with = With::Govern(Box::new(op::Govern { undone, ..self.govern() }));
-                self.deliver_with(id, &name, kind, with);
+                self.undone(id, &name, effect_id, &compensation);
                 return Ok(true);
             }
             Ask::Transaction(work) => return self.transact(id, &name, work).await,
@@ -87,6 +85,14 @@ impl Execution {
         Ok(false)
     }
 
+    /// Notes that an effect was taken back.
+    fn undone(&mut self, id: u64, name: &str, effect_id: String, compensation: &str) {
+        self.hub.metrics.compensated(&self.context.command_type, compensation);
+        let undone = Some(effect_id);
+        let with = With::Govern(Box::new(op::Govern { undone, ..self.govern() }));
+        self.deliver_with(id, name, Kind::Undone, with);
+    }
+
     /// An event of the code's own, in the next commit.
     fn emit(&mut self, id: u64, name: &str, payload: &str, purpose: &'static str) {
         let payload = serde_json::from_str(payload).unwrap_or_default();
@@ -95,7 +101,7 @@ impl Execution {
         self.deliver(id, name, Kind::Emit, Ok("null".to_owned()), Some(with));
     }
 
-    fn call(
+    pub(super) fn call(
         &self,
         name: String,
         kind: Kind,
@@ -120,11 +126,13 @@ impl Execution {
             began_at: now,
             governed: false,
             blocked: false,
+            begun: false,
             sent: false,
             approved: false,
             doubt: None,
             probing: false,
             asking: None,
+            settles: None,
             consume: None,
             notes: Vec::new(),
         }
@@ -135,6 +143,7 @@ impl Execution {
             call.recorded = true;
             call.attempt = known.attempt;
             call.started_at = known.started_at;
+            call.begun = known.next_at != Timestamp::NEVER;
             if known.next_at == Timestamp::NEVER {
                 // It waited for people: they may have answered.
                 return self.leave(id, call).await;
@@ -173,6 +182,12 @@ impl Execution {
             let Some(mut call) = self.calls.remove(&id) else {
                 continue;
             };
+            if call.settles.as_ref().is_some_and(|settles| settles.later) {
+                if self.settle(id, call).await? {
+                    return Ok(true);
+                }
+                continue;
+            }
             if call.doubt.is_some() {
                 if self.reconcile(id, call).await? {
                     return Ok(true);
@@ -197,6 +212,7 @@ impl Execution {
             call.recorded = true;
             call.attempt = known.attempt;
             call.started_at = known.started_at;
+            call.begun = true;
             if call.once {
                 return self.reconcile(id, call).await;
             }
@@ -218,6 +234,7 @@ impl Execution {
     pub(super) fn attempt(&mut self, id: u64, mut call: Call) {
         call.began_at = self.hub.now();
         call.sent = !call.probing;
+        call.begun |= call.sent;
         let attempt = Attempt {
             hub: self.hub.clone(),
             lease: self.lease.clone(),
@@ -356,7 +373,7 @@ impl Execution {
 /// draining.
 fn leaves(ask: &Ask) -> bool {
     match ask {
-        Ask::Call { .. } | Ask::Effect { .. } | Ask::Transaction(_) => true,
+        Ask::Call { .. } | Ask::Effect { .. } | Ask::Transaction(_) | Ask::Settle { .. } => true,
         Ask::Sleep { .. } | Ask::Signal { .. } | Ask::Join { .. } => false,
         Ask::Send { .. } | Ask::Publish { .. } | Ask::Append { .. } | Ask::Spawn(_) => false,
         Ask::Emit { .. } | Ask::Approval(_) | Ask::Undone { .. } => false,

@@ -8,6 +8,7 @@ use steadfast_core::driver::Outcome;
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Entry, Suspended, Written};
 
+use super::stopped::outcomes;
 use super::{Execution, Exit, Step, driver, stopped};
 use crate::client::RunEnd;
 use crate::waits::Wait;
@@ -34,12 +35,16 @@ impl Execution {
         self.hub.env.crash_point("record.before");
         tracing::debug_span!("workflow.checkpoint")
             .in_scope(|| tracing::debug!(records = entries.len(), "workflow.checkpoint"));
+        let ends = outcomes(&entries);
         let record = op::Record { lease: self.lease.clone(), entries, now: self.hub.now() };
         let written = self.hub.store.ask(record).await.map_err(stopped)?;
         self.hub.env.crash_point("record.after");
         match written {
             Written::Done => Ok(None),
-            Written::Fenced => Err(Exit::Stopped),
+            Written::Fenced => {
+                self.untold.extend(ends);
+                Err(Exit::Stopped)
+            }
             Written::Refused(why) => Ok(Some(why)),
         }
     }
@@ -47,6 +52,7 @@ impl Execution {
     /// Ends the run, with its last records.
     pub(super) async fn finish(&mut self, outcome: Outcome) -> Exit {
         self.hub.env.crash_point("finish.before");
+        let ends = outcomes(&self.pending);
         let finish = op::Finish {
             lease: self.lease.clone(),
             entries: std::mem::take(&mut self.pending),
@@ -59,6 +65,7 @@ impl Execution {
         };
         self.hub.env.crash_point("finish.after");
         if written != Written::Done {
+            self.untold.extend(ends);
             return Exit::Stopped;
         }
         let status = if outcome.is_ok() { RunStatus::Success } else { RunStatus::Error };
@@ -78,6 +85,7 @@ impl Execution {
     pub(super) async fn suspend(&mut self) -> Step {
         let waits: Vec<_> = self.waits.values().map(Wait::describe).collect();
         self.hub.env.crash_point("suspend.before");
+        let ends = outcomes(&self.pending);
         let suspend = op::Suspend {
             lease: self.lease.clone(),
             entries: std::mem::take(&mut self.pending),
@@ -95,7 +103,10 @@ impl Execution {
                 self.look = true;
                 Ok(())
             }
-            Suspended::Fenced => Err(Exit::Stopped),
+            Suspended::Fenced => {
+                self.untold.extend(ends);
+                Err(Exit::Stopped)
+            }
             Suspended::Refused(refusal) => {
                 tracing::error!(run_id = self.run.run_id, refusal, "a record was refused");
                 Err(Exit::Stopped)

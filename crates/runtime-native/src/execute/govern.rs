@@ -15,7 +15,7 @@ use steadfast_core::{EffectEvent, EffectStatus, Error, ErrorClass, json};
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, EffectChange, Entry, Govern, NewEffect, With};
 
-use super::{Execution, Step, stopped};
+use super::{Execution, Step, settle, stopped};
 use crate::call::{Asking, Call, Ended};
 use crate::waits::Wait;
 
@@ -43,8 +43,8 @@ impl Execution {
                     }
                     self.drift(id, &mut call, &*gate, &guard);
                     let begins = guard.effect.as_ref().map(|spec| {
-                        let undo = verdict.compensation.clone();
-                        EffectChange::Begin(Box::new(self.new_effect(id, spec, undo)))
+                        let (of, undo) = (self.effect_of(id, &call), verdict.compensation.clone());
+                        EffectChange::Begin(Box::new(new_effect(of, spec, undo)))
                     });
                     return self.go(id, call, begins).await;
                 }
@@ -64,7 +64,7 @@ impl Execution {
                         _ => {
                             self.judged(id, &mut call, &verdict.judgement);
                             let planned = guard.effect.as_ref().map(|spec| {
-                                self.new_effect(id, spec, verdict.compensation.clone())
+                                new_effect(self.effect_id(id), spec, verdict.compensation.clone())
                             });
                             return self.ask_people(id, call, planned, asked).await;
                         }
@@ -84,6 +84,7 @@ impl Execution {
             call: guard.calling.as_ref(),
             attempt: call.attempt,
             approved: call.approved,
+            child: self.is_child(),
             now: self.hub.now(),
         };
         // A gate that cannot decide lets nothing through.
@@ -137,8 +138,9 @@ impl Execution {
             self.pending.push(entry);
             if governed && let Some(refusal) = self.try_flush().await? {
                 call.recorded = recorded;
+                call.blocked = call.begun;
                 self.calls.insert(id, call);
-                let refusal = Error::new(ErrorClass::Conflict, "SF-0807", refusal);
+                let refusal = refused(refusal);
                 return Ok(self.attempt_ended(Ended { id, outcome: Err(refusal) }));
             }
         }
@@ -153,7 +155,7 @@ impl Execution {
         let mut events = std::mem::take(&mut call.notes);
         if let Some(spec) = call.effect() {
             let about = serde_json::json!({
-                "effect_id": self.effect_id(id), "effect_type": spec.effect_type,
+                "effect_id": self.effect_of(id, call), "effect_type": spec.effect_type,
                 "idempotency_key": spec.key,
             });
             events.push(self.note(id, call.attempt, "effect.executing", "event", about));
@@ -210,7 +212,8 @@ impl Execution {
         let mut effect = None;
         let mut outcome = Ok("null".to_owned());
         if let Some(spec) = &guard.effect {
-            effect = Some(EffectChange::Plan(Box::new(self.new_effect(id, spec, None))));
+            let new = new_effect(self.effect_id(id), spec, None);
+            effect = Some(EffectChange::Plan(Box::new(new)));
             outcome = Ok(spec.dry.clone().unwrap_or_else(|| "null".to_owned()));
         }
         let payload = judgement.to_json();
@@ -225,7 +228,7 @@ impl Execution {
     pub(super) async fn reconcile(&mut self, id: u64, mut call: Call) -> Step<bool> {
         call.governed = self.is_governed();
         // What a person has said counts for more than what a receiver says.
-        let name = format!("effect:{}", self.effect_id(id));
+        let name = format!("effect:{}", self.effect_of(id, &call));
         if self.signals.iter().any(|signal| signal.name == name) {
             return Ok(self.nobody_knows(id, call));
         }
@@ -236,6 +239,9 @@ impl Execution {
             self.before_leaving().await?;
             self.attempt(id, call);
             return Ok(false);
+        }
+        if call.may_repeat() {
+            return self.leave(id, call).await;
         }
         Ok(self.nobody_knows(id, call))
     }
@@ -248,6 +254,10 @@ impl Execution {
                 self.calls.insert(id, call);
                 self.attempt_ended(Ended { id, outcome: done })
             }
+            Ok(Ok(None)) if call.settles.is_some() => {
+                self.calls.insert(id, call);
+                self.attempt_ended(Ended { id, outcome: Err(settle::not_done()) })
+            }
             Ok(Ok(None)) => {
                 call.body = call.real_body.clone();
                 let last = call.attempt >= call.options.retry.max_attempts();
@@ -256,13 +266,22 @@ impl Execution {
                     return self.attempt_ended(Ended { id, outcome: Err(error) });
                 }
                 // Not done: it is made now, as the next attempt.
-                let (name, attempt) = (call.name.clone(), call.attempt);
-                self.waits.insert(id, Wait::Retry { name, attempt, until: self.hub.now() });
-                self.calls.insert(id, call);
-                false
+                call.begun = false;
+                self.make_now(id, call)
+            }
+            Ok(Err(_)) | Err(_) if call.may_repeat() => {
+                call.body = call.real_body.clone();
+                self.make_now(id, call)
             }
             Ok(Err(_)) | Err(_) => self.nobody_knows(id, call),
         }
+    }
+
+    fn make_now(&mut self, id: u64, call: Call) -> bool {
+        let (name, attempt) = (call.name.clone(), call.attempt);
+        self.waits.insert(id, Wait::Retry { name, attempt, until: self.hub.now() });
+        self.calls.insert(id, call);
+        false
     }
 
     fn is_governed(&self) -> bool {
@@ -270,7 +289,7 @@ impl Execution {
     }
 
     /// A plain run's code is told; a command waits for a person.
-    fn nobody_knows(&mut self, id: u64, mut call: Call) -> bool {
+    pub(super) fn nobody_knows(&mut self, id: u64, mut call: Call) -> bool {
         call.body = call.real_body.clone();
         call.doubt = None;
         if !self.is_governed() {
@@ -280,7 +299,7 @@ impl Execution {
             return self.attempt_ended(Ended { id, outcome: Err(unknown.permanent()) });
         }
         call.governed = true;
-        let effect_id = self.effect_id(id);
+        let effect_id = self.effect_of(id, &call);
         let payload =
             serde_json::json!({ "effect_id": effect_id, "effect_type": call.effect_type() });
         let lost = EffectChange::Move {
@@ -295,6 +314,9 @@ impl Execution {
             blocks: true,
             ..self.govern()
         };
+        if call.settles.as_ref().is_some_and(|settles| !settles.way_back) {
+            return self.leave_unknown(id, &call, with);
+        }
         let name = format!("effect:{effect_id}");
         // Somebody may have said it while nobody ran this.
         if !self.signals.iter().any(|signal| signal.name == name) {
@@ -319,8 +341,10 @@ impl Execution {
     ) -> Step<bool> {
         let outcome = match answer["truth"].as_str() {
             Some("done") => Ok(answer["result"].as_str().unwrap_or("null").to_owned()),
-            Some("again") => {
+            // What is taken back is not done any more.
+            Some("again") if call.settles.is_none() => {
                 call.attempt += 1;
+                call.begun = false;
                 return self.leave(id, call).await;
             }
             _ => {
@@ -341,12 +365,16 @@ impl Execution {
         }
         let mut events = std::mem::take(&mut call.notes);
         let mut effect = None;
-        if over && call.effect().is_some() {
+        if over && (call.effect().is_some() || call.settles.is_some()) {
             let (event, word, result, error) = match &record.outcome {
                 Ok(value) => (EffectEvent::Succeed, "succeeded", Some(value.clone()), None),
+                // A refusal says nothing of the attempts before it.
+                Err(error) if call.blocked && call.begun => {
+                    (EffectEvent::Lose, "unknown", None, Some(error.clone()))
+                }
                 Err(error) => (EffectEvent::Fail, "failed", None, Some(error.clone())),
             };
-            let effect_id = self.effect_id(id);
+            let effect_id = self.effect_of(id, call);
             let about = serde_json::json!({
                 "effect_id": effect_id, "effect_type": call.effect_type(), "error": error,
             });
@@ -386,9 +414,16 @@ impl Execution {
             command_id: self.context.command_id.clone(),
             actor: self.lease.worker.clone(),
             trace_id: self.context.trace_id.clone(),
+            child: self.is_child(),
             now: self.hub.now(),
             ..Govern::default()
         }
+    }
+
+    /// Whether it is a child of a command's run: it may outlive the command. What a compensation
+    /// starts does not.
+    fn is_child(&self) -> bool {
+        !self.run.parent.is_empty() && self.context.undo.is_none()
     }
 
     /// An event whose id follows from the step it belongs to.
@@ -414,20 +449,29 @@ impl Execution {
         format!("eff_{}", self.place(id))
     }
 
-    pub(super) fn new_effect(
-        &self,
-        id: u64,
-        spec: &EffectSpec,
-        compensation: Option<String>,
-    ) -> NewEffect {
-        NewEffect {
-            effect_id: self.effect_id(id),
-            effect_type: spec.effect_type.clone(),
-            payload: spec.payload.clone(),
-            idempotency_key: spec.key.clone(),
-            compensation,
-            compensates: spec.undoes.clone(),
-        }
+    /// The effect that a call performs, or finds out about.
+    pub(super) fn effect_of(&self, id: u64, call: &Call) -> String {
+        let settled = call.settles.as_ref().map(|settles| settles.effect_id.clone());
+        settled.unwrap_or_else(|| self.effect_id(id))
+    }
+}
+
+fn new_effect(effect_id: String, spec: &EffectSpec, compensation: Option<String>) -> NewEffect {
+    NewEffect {
+        effect_id,
+        effect_type: spec.effect_type.clone(),
+        payload: spec.payload.clone(),
+        idempotency_key: spec.key.clone(),
+        compensation,
+        compensates: spec.undoes.clone(),
+    }
+}
+
+/// Why the store would not enter it.
+pub(super) fn refused(why: String) -> Error {
+    match why.ends_with(op::BEGINS_NO_MORE) {
+        true => Error::new(ErrorClass::Cancelled, "SF-0836", why),
+        false => Error::new(ErrorClass::Conflict, "SF-0807", why),
     }
 }
 

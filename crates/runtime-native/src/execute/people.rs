@@ -9,7 +9,7 @@ use steadfast_core::{ApprovalStatus, Error, ErrorClass, Timestamp, json};
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, EffectChange, Entry, Govern, NewApproval, NewEffect, With};
 
-use super::govern::begun;
+use super::govern::{begun, refused};
 use super::{Execution, Step, stopped};
 use crate::call::{Asking, Call, Ended};
 use crate::waits::Wait;
@@ -137,8 +137,7 @@ impl Execution {
         self.pending.push(Entry { record, replaces: call.recorded, with });
         if let Some(refusal) = self.try_flush().await? {
             self.calls.insert(id, call);
-            let refusal = Error::new(ErrorClass::Conflict, "SF-0807", refusal);
-            return Ok(self.attempt_ended(Ended { id, outcome: Err(refusal) }));
+            return Ok(self.attempt_ended(Ended { id, outcome: Err(refused(refusal)) }));
         }
         call.recorded = true;
         call.asking = Some(Asking::People);

@@ -1,8 +1,9 @@
 //! Taking back: the workflow that walks a command's effects in reverse and runs what undoes each.
 //!
-//! Invariants: strictly one after the other, the last effect first; each is noted as undone before
-//! the next begins, so a crash goes on where it was; the first that cannot be undone ends the walk,
-//! and what was undone by then stays on record.
+//! Invariants: what was left open is settled before anything is undone; then strictly one after the
+//! other, the last effect first; each is noted as undone before the next begins, so a crash goes on
+//! where it was; the first that cannot be undone ends the walk, and what was undone by then stays
+//! on record.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use steadfast_core::{Cx, Error, ErrorClass, Result, limits};
+use steadfast_core::{Cx, EffectStatus, Error, ErrorClass, Result, limits};
 use steadfast_store::op::ListEffects;
 use steadfast_store::{OpenStore, StoreExt};
 
@@ -69,15 +70,22 @@ pub(crate) async fn compensate(cx: Cx, walk: Walk) -> Result<u64> {
         let ledger = cx.state::<Ledger>()?;
         let (workspace, command_id) = (cx.workspace().to_owned(), walk.command_id.clone());
         // A step, not a read: what was undone before must be on record when the ledger is read.
-        let effects: Vec<Undo> = cx
+        let found: Found = cx
             .step("effects_to_undo", move || {
                 to_undo(ledger.clone(), workspace.clone(), command_id.clone())
             })
             .await?;
-        if effects.is_empty() {
+        if !found.open.is_empty() {
+            // All at once, so that people see at once all that they are asked. What became of each
+            // is in the ledger, which is read again.
+            let settling = found.open.iter().map(|open| cx.settle(&open.effect_id, &open.of_type));
+            futures::future::join_all(settling).await;
+            continue;
+        }
+        if found.undo.is_empty() {
             return Ok(undone);
         }
-        for undo in effects {
+        for undo in found.undo {
             let (name, effect_id) = (undo.compensation.clone(), undo.effect_id.clone());
             let at = (cx.context().command_type.clone(), name.clone());
             let Some(code) = undoers.0.get(&at) else {
@@ -98,8 +106,23 @@ fn halted(name: &str, undone: u64, error: &Error) -> Error {
     Error::new(error.class(), "SF-0833", text).permanent()
 }
 
-/// What is to be undone, the last first.
-async fn to_undo(ledger: Arc<Ledger>, workspace: String, command_id: String) -> Result<Vec<Undo>> {
+/// What the ledger says is to be done.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Found {
+    /// What may have been done: nobody can undo it before that is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    open: Vec<Open>,
+    /// What is to be undone, the last first.
+    undo: Vec<Undo>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Open {
+    effect_id: String,
+    of_type: String,
+}
+
+async fn to_undo(ledger: Arc<Ledger>, workspace: String, command_id: String) -> Result<Found> {
     let list = ListEffects {
         workspace,
         command_id: Some(command_id),
@@ -109,11 +132,15 @@ async fn to_undo(ledger: Arc<Ledger>, workspace: String, command_id: String) -> 
         ..ListEffects::default()
     };
     let effects = ledger.0.ask(list).await?.0;
-    let mut undos = Vec::new();
+    let mut found = Found::default();
     for effect in effects {
+        if matches!(effect.status, EffectStatus::Executing | EffectStatus::Unknown) {
+            found.open.push(Open { effect_id: effect.effect_id, of_type: effect.effect_type });
+            continue;
+        }
         let value = |text: &str| serde_json::from_str(text).unwrap_or_default();
         if let Some(compensation) = effect.compensation {
-            undos.push(Undo {
+            found.undo.push(Undo {
                 effect_id: effect.effect_id,
                 effect_type: effect.effect_type,
                 key: effect.idempotency_key,
@@ -123,5 +150,5 @@ async fn to_undo(ledger: Arc<Ledger>, workspace: String, command_id: String) -> 
             });
         }
     }
-    Ok(undos)
+    Ok(found)
 }

@@ -1,6 +1,7 @@
 //! The gate: policy decides again before every effect and every call of a connector.
 //!
-//! Invariants: what a contract does not declare is refused; a connector's scope and limits hold
+//! Invariants: what a contract does not declare is refused, and so is everything once the command
+//! is stopped; a connector's scope and limits hold
 //! whether or not a chain names them; a write goes by an effect; counters are taken only when every
 //! other stage has let it pass, and then all of them at once.
 
@@ -13,7 +14,7 @@ use steadfast_core::connector::Limits;
 use steadfast_core::gate::{Gate, Leaving, Passage, Verdict};
 use steadfast_core::policy::{Act, Decision, Doing, Finding, Judgement, Ruling, Stage};
 use steadfast_core::{Error, ErrorClass, Result, Timestamp};
-use steadfast_store::op::{Spend, Spent, Take};
+use steadfast_store::op::{CommandRef, GetCommand, Spend, Spent, Take, is_stopped, not_begun};
 use steadfast_store::{OpenStore, StoreExt};
 
 use crate::governance::{Governance, Per};
@@ -50,6 +51,9 @@ impl Gatekeeper {
             );
             return Ok(refused(Error::new(ErrorClass::PolicyDenied, "SF-0809", text)));
         };
+        if let Some(stopped) = self.stopped(&leaving).await? {
+            return Ok(refused(stopped));
+        }
         let act = self.act(contract, &leaving)?;
         let mut judgement = match forbidden(contract, &leaving, &act) {
             Some(decision) => Judgement { decisions: vec![decision] },
@@ -64,6 +68,22 @@ impl Gatekeeper {
         let declared = forward.and_then(|spec| contract.effects.get(&spec.effect_type));
         let compensation = declared.and_then(|effect| effect.compensation.clone());
         Ok(Verdict { judgement, passage, compensation })
+    }
+
+    /// Why nothing of the command begins any more, if so. The command's own run is fenced off when
+    /// the command stops; only children can outlive it, so only they cost a look.
+    async fn stopped(&self, leaving: &Leaving<'_>) -> Result<Option<Error>> {
+        if !leaving.child {
+            return Ok(None);
+        }
+        let command_id = &leaving.context.command_id;
+        let which = CommandRef::Id(command_id.clone());
+        let get = GetCommand { workspace: self.workspace.clone(), which };
+        let found = self.store.ask(get).await?.0;
+        let status = found.map(|found| found.command.status).filter(|status| is_stopped(*status));
+        Ok(status.map(|status| {
+            Error::new(ErrorClass::Cancelled, "SF-0836", not_begun(command_id, status))
+        }))
     }
 
     /// A run without a command: no contract, so no effects in the ledger; connectors keep their

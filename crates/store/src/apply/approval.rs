@@ -100,8 +100,9 @@ pub(super) async fn decide(tx: &mut impl Tx, op: &Decide) -> Result<Decided, Err
     let said = serde_json::json!({
         "approval_id": op.approval_id, "vote": op.vote.as_str(), "reason": op.reason,
     });
-    tell(tx, ws, &row, &format!("v{}", op.approver), "approval.voted", said, &op.approver, op.now)
-        .await?;
+    // A changed mind is an event of its own.
+    let mark = format!("v{} {}", op.approver, op.vote.as_str());
+    tell(tx, ws, &row, &mark, "approval.voted", said, &op.approver, op.now).await?;
     let row = find(tx, ws, &op.approval_id).await?.unwrap_or(row);
     let yes = row.yes();
     let event = match op.vote {

@@ -2,17 +2,17 @@
 //!
 //! Invariants: an effect is entered once and moves by its arrows; two effects of one command with
 //! the same key and different payloads are refused, because the receiver would take one for the
-//! other.
+//! other; a child of a command that was stopped begins nothing more.
 
-use steadfast_core::{CommandEvent, EffectEvent, EffectStatus};
+use steadfast_core::{CommandEvent, CommandStatus, EffectEvent, EffectStatus, Timestamp};
 
 use super::command::{self, Move};
-use super::{event, rows, signal, steer};
+use super::{event, rows, saga, signal, steer};
 use crate::error::Error;
 use crate::gate::{Tx, Value, first, params};
 use crate::op::{
     EffectChange, EffectRow, Effects, Govern, InvocationRow, Invocations, ListEffects,
-    ListInvocations, NewEffect, Resolve, ResolvedEffect, Signal, Truth,
+    ListInvocations, NewEffect, Resolve, ResolvedEffect, Signal, Truth, is_stopped, not_begun,
 };
 
 /// Enters or moves an effect. False when it was there already, or could not move; the reason if it
@@ -24,6 +24,12 @@ pub(super) async fn change(
     what: &Govern,
     change: &EffectChange,
 ) -> Result<Result<bool, String>, Error> {
+    if what.child
+        && !matches!(change, EffectChange::Move { .. })
+        && let Some(refusal) = stopped(tx, ws, what).await?
+    {
+        return Ok(Err(refusal));
+    }
     match change {
         EffectChange::Plan(new) => enter(tx, ws, run_id, what, new, EffectStatus::Planned).await,
         EffectChange::Begin(new) => match find(tx, ws, &new.effect_id).await? {
@@ -40,6 +46,13 @@ pub(super) async fn change(
             Ok(Ok(moves(tx, ws, &known, *event, (result.as_deref(), error), what).await?))
         }
     }
+}
+
+/// Why nothing of a command begins any more, if so. It stays so until this transaction ends.
+async fn stopped(tx: &mut impl Tx, ws: &str, what: &Govern) -> Result<Option<String>, Error> {
+    let held = command::lock(tx, ws, &what.command_id).await?;
+    let stopped = held.filter(|held| is_stopped(held.status));
+    Ok(stopped.map(|held| not_begun(&what.command_id, held.status)))
 }
 
 async fn enter(
@@ -106,12 +119,22 @@ pub(super) async fn resolve(tx: &mut impl Tx, op: &Resolve) -> Result<ResolvedEf
     let Some(seen) = find(tx, ws, &op.effect_id).await? else {
         return Ok(ResolvedEffect::NotFound);
     };
+    // Who takes the command back waits for it, or else the run that began it.
+    let undoing = saga::undoing(tx, ws, &seen.command_id).await?;
+    let waits = undoing.as_ref().unwrap_or(&seen.run_id).clone();
     // The run first, as everybody does.
-    steer::lock(tx, ws, &seen.run_id).await?;
+    steer::lock(tx, ws, &waits).await?;
     let held = command::lock(tx, ws, &seen.command_id).await?;
+    let compensating = |held: &command::Locked| held.status == CommandStatus::Compensating;
+    if undoing.is_none() && held.as_ref().is_some_and(compensating) {
+        return Err(Error::Transient("the command is taken back since".to_owned()));
+    }
     let known = find(tx, ws, &op.effect_id).await?.unwrap_or(seen);
     if known.status != EffectStatus::Unknown {
-        return Ok(ResolvedEffect::Known(known.status));
+        return Ok(match said_before(tx, op, &known).await? {
+            true => ResolvedEffect::Done,
+            false => ResolvedEffect::Known(known.status),
+        });
     }
     let what = Govern { now: op.now, ..Govern::default() };
     let (event, result) = match &op.truth {
@@ -136,7 +159,7 @@ pub(super) async fn resolve(tx: &mut impl Tx, op: &Resolve) -> Result<ResolvedEf
             ws,
             command_id: &known.command_id,
             context: &held.context,
-            event_id: format!("evt_{}_e{}r", known.command_id, known.effect_id),
+            event_id: resolved_event(&known, op.now),
             event_type: "effect.resolved",
             payload: serde_json::json!({
                 "effect_id": known.effect_id, "truth": op.truth.as_str(), "reason": op.reason,
@@ -146,17 +169,77 @@ pub(super) async fn resolve(tx: &mut impl Tx, op: &Resolve) -> Result<ResolvedEf
         };
         event::audit(tx, told).await?;
     }
-    let answer = serde_json::json!({ "truth": op.truth.as_str(), "result": result });
+    let truth = (op.truth.as_str(), result);
+    tell(tx, ws, &waits, &known.effect_id, truth, op.now).await?;
+    if waits != known.run_id {
+        // A child that is not stopped with its command waits for it, too.
+        tell(tx, ws, &known.run_id, &known.effect_id, truth, op.now).await?;
+    }
+    Ok(ResolvedEffect::Done)
+}
+
+/// Each answer has an event of its own: an effect may be lost again after it was repeated.
+fn resolved_event(effect: &EffectRow, now: Timestamp) -> String {
+    format!("evt_{}_e{}r{}", effect.command_id, effect.effect_id, now.as_micros())
+}
+
+/// Whether the same person gave this very answer last: the same again, or a lost answer to it.
+async fn said_before(tx: &mut impl Tx, op: &Resolve, known: &EffectRow) -> Result<bool, Error> {
+    let of = params! { workspace: &op.workspace, command_id: &known.command_id };
+    for mut row in tx.query("event_resolved", of).await? {
+        let (actor, payload) = (row.text()?, row.text()?);
+        let said: serde_json::Value = serde_json::from_str(&payload).unwrap_or_default();
+        if said["effect_id"] != known.effect_id.as_str() {
+            continue;
+        }
+        let same = match &op.truth {
+            Truth::Done(result) => known.result.as_ref() == Some(result),
+            Truth::NotDone | Truth::Again => true,
+        };
+        return Ok(same && actor == op.actor && said["truth"] == op.truth.as_str());
+    }
+    Ok(false)
+}
+
+/// Tells the run that waits for it what became of an effect.
+async fn tell(
+    tx: &mut impl Tx,
+    ws: &str,
+    run_id: &str,
+    effect_id: &str,
+    (truth, result): (&str, Option<&str>),
+    now: Timestamp,
+) -> Result<(), Error> {
     let told = Signal {
         workspace: ws.to_owned(),
-        run_id: known.run_id,
-        name: format!("effect:{}", known.effect_id),
-        signal_id: format!("effect:{}:{}", known.effect_id, op.now.as_micros()),
-        payload: answer.to_string(),
-        now: op.now,
+        run_id: run_id.to_owned(),
+        name: format!("effect:{effect_id}"),
+        signal_id: format!("effect:{effect_id}:{}", now.as_micros()),
+        payload: serde_json::json!({ "truth": truth, "result": result }).to_string(),
+        now,
     };
     signal::signal(tx, &told).await?;
-    Ok(ResolvedEffect::Done)
+    Ok(())
+}
+
+/// The worker of a stopped run says what became of an effect that it had under way. Who takes the
+/// command back may wait to hear it.
+pub(super) async fn came_to(
+    tx: &mut impl Tx,
+    ws: &str,
+    undoing: Option<&str>,
+    effect_id: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let Some((run_id, row)) = undoing.zip(find(tx, ws, effect_id).await?) else {
+        return Ok(());
+    };
+    let truth = match row.status {
+        EffectStatus::Succeeded => Truth::Done(String::new()),
+        EffectStatus::Failed => Truth::NotDone,
+        EffectStatus::Planned | EffectStatus::Executing | EffectStatus::Unknown => return Ok(()),
+    };
+    tell(tx, ws, run_id, effect_id, (truth.as_str(), row.result.as_deref()), now).await
 }
 
 pub(super) async fn list(tx: &mut impl Tx, op: &ListEffects) -> Result<Effects, Error> {
@@ -179,7 +262,8 @@ pub(super) async fn list(tx: &mut impl Tx, op: &ListEffects) -> Result<Effects, 
     }
     if op.to_undo {
         texts.push(
-            "status = 'succeeded' AND declared_compensation IS NOT NULL \
+            "(status = 'executing' OR status IN ('succeeded', 'unknown') \
+             AND declared_compensation IS NOT NULL) \
              AND compensates_effect_id IS NULL AND compensated_at IS NULL",
         );
     }

@@ -4,13 +4,15 @@
 //! for it is looked at when it is over.
 
 use steadfast_core::command::{Context, Undoing};
-use steadfast_core::{CommandEvent, CommandStatus, Error as Failure, RunEvent, Timestamp};
+use steadfast_core::{
+    CommandEvent, CommandStatus, Error as Failure, ErrorClass, RunEvent, Timestamp,
+};
 
 use super::command::{Locked, Move, arrow, expiry, find, lock};
 use super::{approval, dependency, saga, steer};
 use crate::error::Error;
-use crate::gate::Tx;
-use crate::op::{CommandRef, RunRow, undo_run_id};
+use crate::gate::{Tx, first, params};
+use crate::op::{COMPENSATE, CommandRef, Resumed, RunRow, undo_run_ids};
 
 /// A run was claimed: its command, if it waited for that, is running.
 pub(super) async fn claimed(
@@ -61,10 +63,34 @@ pub(super) async fn expire(
     Ok(any)
 }
 
-/// Whether the run's command has ended for good, so that the run cannot go on.
-pub(super) async fn is_final(tx: &mut impl Tx, ws: &str, run: &RunRow) -> Result<bool, Error> {
-    let held = of_run(tx, ws, &run.run_id, run.context.as_deref()).await?;
-    Ok(held.is_some_and(|(_, held)| held.status.on(CommandEvent::Queue).is_err()))
+/// Why a stopped run cannot go on, as its command has it: it ended for good, or what the run has on
+/// record was taken back.
+pub(super) async fn forbids(
+    tx: &mut impl Tx,
+    ws: &str,
+    run: &RunRow,
+) -> Result<Option<Resumed>, Error> {
+    let context = run.context.as_deref();
+    if let Some((id, held)) = of_run(tx, ws, &run.run_id, context).await? {
+        let of = params! { workspace: ws, command_id: &id };
+        if first(tx, "effect_undone_any", of).await?.is_some() {
+            return Ok(Some(Resumed::TakenBack));
+        }
+        let is_final = held.status.on(CommandEvent::Queue).is_err();
+        return Ok(is_final.then_some(Resumed::NotStopped(run.status)));
+    }
+    if run.workflow != COMPENSATE {
+        return Ok(None);
+    }
+    // Only the last that took the command back goes on with it, and only where it halted.
+    let last = match undone_by(tx, ws, &run.run_id, context).await? {
+        Some((_, held, _)) if held.status == CommandStatus::Failed => {
+            saga::latest(tx, ws, &held.workflow_id, held.events - 1).await?
+        }
+        _ => None,
+    };
+    let goes_on = last.is_some_and(|last| last.run_id == run.run_id);
+    Ok((!goes_on).then_some(Resumed::NotStopped(run.status)))
 }
 
 /// The command that a run carries out, locked; none for its children and for plain runs.
@@ -94,9 +120,15 @@ async fn undone_by(
     let Some(text) = context else { return Ok(None) };
     let context = Context::parse(text).map_err(|e| Error::Incompatible(e.to_string()))?;
     let Some(why) = context.undo else { return Ok(None) };
-    let held = lock(tx, ws, &context.command_id).await?;
-    let carries = held.filter(|held| undo_run_id(&held.workflow_id) == run_id);
-    Ok(carries.map(|held| (context.command_id, held, why)))
+    let Some(held) = lock(tx, ws, &context.command_id).await? else { return Ok(None) };
+    // A child of such a run has its context, but not its id.
+    let events = match held.status {
+        CommandStatus::Compensating => held.events,
+        CommandStatus::Failed => held.events - 1,
+        _ => return Ok(None),
+    };
+    let carries = undo_run_ids(&held.workflow_id, events).any(|id| id == run_id);
+    Ok(carries.then_some((context.command_id, held, why)))
 }
 
 /// How a run ended, for its command.
@@ -115,6 +147,13 @@ pub(super) struct End<'a> {
 
 /// A run ended or was stopped: so does its command, and what waits for it is looked at.
 pub(super) async fn ended(tx: &mut impl Tx, end: &End<'_>) -> Result<(), Error> {
+    // Before the command, as everybody does.
+    let children = match end.event {
+        RunEvent::Fail | RunEvent::Exhaust if end.context.is_some() => {
+            steer::attached(tx, end.ws, end.run_id).await?
+        }
+        _ => Vec::new(),
+    };
     let Some((id, held)) = of_run(tx, end.ws, end.run_id, end.context).await? else {
         if let Some((id, held, why)) = undone_by(tx, end.ws, end.run_id, end.context).await? {
             saga::ended(tx, end, &id, &held, why).await?;
@@ -134,10 +173,16 @@ pub(super) async fn ended(tx: &mut impl Tx, end: &End<'_>) -> Result<(), Error> 
     if event == CommandEvent::Fail {
         approval::cancel_all(tx, end.ws, &id, end.actor, end.now).await?;
         if saga::begin(tx, end.ws, &id, Undoing::Failure, end.now).await? {
-            return Ok(());
+            // What is taken back does nothing more.
+            return steer::stop_all(tx, end.ws, &children, &taken_back(), end.now).await;
         }
     }
     dependency::release(tx, end.ws, &id, end.now).await
+}
+
+fn taken_back() -> Failure {
+    let text = "the command that it belongs to has failed and is taken back";
+    Failure::new(ErrorClass::Cancelled, "SF-0836", text)
 }
 
 /// A run that nobody executes was stopped: its command is over, or takes back.

@@ -2,16 +2,20 @@
 //! that goes it.
 //!
 //! Invariants: the run is started in the commit that ends the command's own; it is known by its
-//! context, and its end is the command's.
+//! context and its number, and its end is the command's; a command has one such run at a time.
 
 use steadfast_core::command::{CancellationMode, Context, Undoing};
-use steadfast_core::{CommandEvent, Error as Failure, ErrorClass, RunEvent, Timestamp};
+use steadfast_core::{
+    CommandEvent, CommandStatus, Error as Failure, ErrorClass, RunEvent, Timestamp,
+};
 
 use super::command::{self, Locked, Move};
 use super::{dependency, follow, rows, start};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
-use crate::op::{COMPENSATE, CommandRef, CommandRow, Start, Started, undo_run_id};
+use crate::op::{
+    COMPENSATE, CommandRef, CommandRow, RunRow, Start, Started, undo_run_id, undo_run_ids,
+};
 
 /// Who takes back.
 const ACTOR: &str = "system:saga";
@@ -73,7 +77,8 @@ async fn undo_run(
     let of = |field: fn(&crate::op::RunRow) -> String| run.as_ref().map(field);
     Ok(Start {
         workspace: ws.to_owned(),
-        run_id: undo_run_id(&command.workflow_id),
+        // The move to `compensating` has added one event.
+        run_id: undo_run_id(&command.workflow_id, held.events + 1),
         workflow: COMPENSATE.to_owned(),
         input: serde_json::json!({ "command_id": command.command_id }).to_string(),
         queue: of(|r| r.queue.clone()).unwrap_or_else(|| crate::op::DEFAULT_QUEUE.to_owned()),
@@ -94,7 +99,40 @@ async fn undo_run(
     })
 }
 
-/// The run that takes back has ended.
+/// The run that is taking a command back, if one is. Nothing is locked.
+pub(super) async fn undoing(
+    tx: &mut impl Tx,
+    ws: &str,
+    command_id: &str,
+) -> Result<Option<String>, Error> {
+    let at = params! { workspace: ws, command_id: command_id };
+    let Some(mut row) = first(tx, "command_peek", at).await? else {
+        return Ok(None);
+    };
+    let (status, workflow_id, events) = (row.text()?, row.text()?, row.int()?);
+    if status != CommandStatus::Compensating.as_str() {
+        return Ok(None);
+    }
+    Ok(latest(tx, ws, &workflow_id, events).await?.map(|run| run.run_id))
+}
+
+/// The last run that took a command back, of those that it can be with so many events.
+pub(super) async fn latest(
+    tx: &mut impl Tx,
+    ws: &str,
+    workflow_id: &str,
+    events: i64,
+) -> Result<Option<RunRow>, Error> {
+    for run_id in undo_run_ids(workflow_id, events) {
+        let at = params! { workspace: ws, run_id: &run_id };
+        if let Some(row) = first(tx, "run_get", at).await? {
+            return rows::run(row).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// The run that takes back has ended, or goes on after it was stopped.
 pub(super) async fn ended(
     tx: &mut impl Tx,
     end: &follow::End<'_>,
@@ -102,8 +140,7 @@ pub(super) async fn ended(
     held: &Locked,
     why: Undoing,
 ) -> Result<(), Error> {
-    let found = command::find(tx, end.ws, &CommandRef::Id(command_id.to_owned())).await?;
-    let cause = found.and_then(|row| row.error);
+    let cause = cause(tx, end, command_id).await?;
     let halted = end.error.map(|error| {
         let first = cause.as_ref().map_or("stopped", Failure::message);
         let text =
@@ -112,7 +149,8 @@ pub(super) async fn ended(
     });
     let (event, error) = match end.event {
         RunEvent::Succeed => (CommandEvent::Succeed, cause.as_ref()),
-        RunEvent::Claim | RunEvent::Resume => return Ok(()),
+        RunEvent::Resume => (CommandEvent::Compensate, cause.as_ref()),
+        RunEvent::Claim => return Ok(()),
         RunEvent::Fail | RunEvent::Exhaust | RunEvent::Cancel => {
             (CommandEvent::Fail, halted.as_ref())
         }
@@ -127,7 +165,7 @@ pub(super) async fn ended(
         until: None,
         now: end.now,
     };
-    if !moved.take(tx, held).await? {
+    if !moved.take(tx, held).await? || event == CommandEvent::Compensate {
         return Ok(());
     }
     if event == CommandEvent::Succeed
@@ -137,6 +175,22 @@ pub(super) async fn ended(
         Move { event: CommandEvent::Cancel, ..moved }.take(tx, &held).await?;
     }
     dependency::release(tx, end.ws, command_id, end.now).await
+}
+
+/// Why the command is taken back. One that halted says so in its error; its run still says why.
+async fn cause(
+    tx: &mut impl Tx,
+    end: &follow::End<'_>,
+    command_id: &str,
+) -> Result<Option<Failure>, Error> {
+    let found = command::find(tx, end.ws, &CommandRef::Id(command_id.to_owned())).await?;
+    let Some(row) = found else { return Ok(None) };
+    if end.event != RunEvent::Resume {
+        return Ok(row.error);
+    }
+    let at = params! { workspace: end.ws, run_id: &row.workflow_id };
+    let run = first(tx, "run_get", at).await?.map(rows::run).transpose()?;
+    Ok(run.and_then(|run| run.error).or(row.error))
 }
 
 /// Whether a cancel of this command takes back.

@@ -1,16 +1,16 @@
 //! Commands whose time is up: those that expired, and those whose worker has let go.
 //!
 //! Invariants: the run is locked first, then the command, and what is decided is decided on what
-//! the locks show.
+//! the locks show; what the worker of a stopped run says counts only if nobody had the run since.
 
 use steadfast_core::command::Undoing;
-use steadfast_core::{CommandEvent, CommandStatus, Timestamp};
+use steadfast_core::{CommandEvent, CommandStatus, RunStatus, Timestamp};
 
 use super::command::{Locked, end_waiting, expiry, find, lock};
-use super::{approval, saga, steer};
+use super::{approval, effect, govern, saga, steer};
 use crate::error::Error;
 use crate::gate::{Tx, params};
-use crate::op::{CommandRef, Left, SettleCommands, Settled};
+use crate::op::{CommandRef, EffectChange, Lease, Left, SettleCommands, Settled};
 
 pub(super) async fn settle(tx: &mut impl Tx, op: &SettleCommands) -> Result<Settled, Error> {
     let ws = op.workspace.as_str();
@@ -31,16 +31,24 @@ pub(super) async fn settle(tx: &mut impl Tx, op: &SettleCommands) -> Result<Sett
     Ok(Settled(settled))
 }
 
-/// The worker of a stopped run has let go of it, or asks for more time.
+/// The worker of a stopped run has let go of it, or asks for more time, and says what became of
+/// what it had under way.
 async fn left_by(tx: &mut impl Tx, ws: &str, left: &Left, now: Timestamp) -> Result<bool, Error> {
     let run = steer::lock(tx, ws, &left.run_id).await?;
     // Another worker may have had it since: then it is for that one to say.
-    if run.is_some_and(|run| run.epoch != left.epoch + 1) {
+    if run.as_ref().is_some_and(|run| run.epoch != left.epoch + 1) {
         return Ok(false);
+    }
+    let undoing = saga::undoing(tx, ws, &left.command_id).await?;
+    if let Some(run_id) = &undoing {
+        steer::lock(tx, ws, run_id).await?;
     }
     let Some(held) = lock(tx, ws, &left.command_id).await? else {
         return Ok(false);
     };
+    if run.is_some_and(|run| is_stopped(run.status)) {
+        came_to(tx, ws, left, undoing.as_deref(), now).await?;
+    }
     if held.status != CommandStatus::Cancelling || held.workflow_id != left.run_id {
         return Ok(false);
     }
@@ -51,6 +59,39 @@ async fn left_by(tx: &mut impl Tx, ws: &str, left: &Left, now: Timestamp) -> Res
     }
     end_cancelling(tx, ws, &left.command_id, &held, "system:worker", now).await?;
     Ok(true)
+}
+
+/// Whether a run was stopped from outside. One that ended by itself has had another owner since.
+fn is_stopped(status: RunStatus) -> bool {
+    matches!(status, RunStatus::Cancelled | RunStatus::RetriesExceeded)
+}
+
+/// Notes what became of effects that were under way in a stopped run, and that others still are.
+async fn came_to(
+    tx: &mut impl Tx,
+    ws: &str,
+    left: &Left,
+    undoing: Option<&str>,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let lease = Lease {
+        workspace: ws.to_owned(),
+        run_id: left.run_id.clone(),
+        worker: String::new(),
+        epoch: left.epoch,
+    };
+    for what in &left.outcomes {
+        let Some(EffectChange::Move { effect_id, .. }) = &what.effect else { continue };
+        govern::write(tx, &lease, 0, what).await?;
+        effect::came_to(tx, ws, undoing, effect_id, now).await?;
+    }
+    if left.busy_until.is_some() {
+        let of = params! {
+            workspace: ws, command_id: &left.command_id, run_id: &left.run_id, now: now,
+        };
+        tx.execute("effect_busy", of).await?;
+    }
+    Ok(())
 }
 
 /// Ends a command that was asked to stop, for the reason it was asked with.

@@ -41,25 +41,51 @@ pub(super) async fn cancel_run(
         return Ok(Cancelled::AlreadyOver(run.status));
     };
     stop(tx, ws, &run, arrow, reason, now).await?;
+    let children = attached(tx, ws, run_id).await?;
+    stop_all(tx, ws, &children, reason, now).await?;
     tell(tx, ws, &run, RunEvent::Cancel, Some(reason), actor, now).await?;
-    // Attached descendants; each is locked before its own children are looked up.
-    let mut stopped = Vec::new();
-    let mut parents = vec![run.run_id];
+    let mut stopped: Vec<_> = children.into_iter().map(|child| child.run_id).collect();
+    stopped.sort();
+    Ok(Cancelled::Done(stopped))
+}
+
+/// The descendants that go down with a locked run. Each is locked before its own children are
+/// looked up, so that no more come.
+pub(super) async fn attached(
+    tx: &mut impl Tx,
+    ws: &str,
+    run_id: &str,
+) -> Result<Vec<RunRow>, Error> {
+    let mut found = Vec::new();
+    let mut parents = vec![run_id.to_owned()];
     while let Some(parent) = parents.pop() {
         let at = params! { workspace: ws, run_id: &parent };
         for mut row in tx.query("run_attached_children", at).await? {
             let child = row.text()?;
-            if let Some(run) = lock(tx, ws, &child).await?
-                && let Ok(arrow) = run.status.on(RunEvent::Cancel)
-            {
-                stop(tx, ws, &run, arrow, reason, now).await?;
-                stopped.push(child.clone());
+            let run = lock(tx, ws, &child).await?;
+            if let Some(run) = run.filter(|run| !run.status.is_terminal()) {
                 parents.push(child);
+                found.push(run);
             }
         }
     }
-    stopped.sort();
-    Ok(Cancelled::Done(stopped))
+    Ok(found)
+}
+
+/// Ends locked runs from outside.
+pub(super) async fn stop_all(
+    tx: &mut impl Tx,
+    ws: &str,
+    runs: &[RunRow],
+    reason: &Failure,
+    now: Timestamp,
+) -> Result<(), Error> {
+    for run in runs {
+        if let Ok(arrow) = run.status.on(RunEvent::Cancel) {
+            stop(tx, ws, run, arrow, reason, now).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Tells the command of a run what happened to the run from outside.
@@ -112,8 +138,8 @@ pub(super) async fn resume(tx: &mut impl Tx, op: &Resume) -> Result<Resumed, Err
     let Ok(arrow) = run.status.on(RunEvent::Resume) else {
         return Ok(Resumed::NotStopped(run.status));
     };
-    if follow::is_final(tx, &op.workspace, &run).await? {
-        return Ok(Resumed::NotStopped(run.status));
+    if let Some(refusal) = follow::forbids(tx, &op.workspace, &run).await? {
+        return Ok(refusal);
     }
     let (rank, partition) = place_again(tx, &op.workspace, &run).await?;
     let set = params! {

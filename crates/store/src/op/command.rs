@@ -2,7 +2,7 @@
 
 use steadfast_core::{CommandStatus, Error, Timestamp};
 
-use super::govern::Hold;
+use super::govern::{Govern, Hold};
 use super::run::{Lease, Start};
 
 /// A command, whole.
@@ -214,14 +214,16 @@ pub struct SettleCommands {
 }
 
 /// What the worker of a stopped run says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Left {
     /// The command.
     pub command_id: String,
-    /// The run, which must be the one that carries the command out.
+    /// The run: the one that carries the command out, or one of its children.
     pub run_id: String,
     /// The epoch under which the worker had it.
     pub epoch: i64,
+    /// What became of effects that were under way when the run was stopped.
+    pub outcomes: Vec<Govern>,
     /// Until when to wait for what is still under way; `None` when nothing is.
     pub busy_until: Option<Timestamp>,
 }

@@ -30,6 +30,9 @@ pub struct Govern {
     pub undone: Option<String>,
     /// The command cannot go on until somebody says what became of the effect, if it moved.
     pub blocks: bool,
+    /// Whether a child of the command's run speaks: it may outlive the command, and begins nothing
+    /// more then.
+    pub child: bool,
     /// The time.
     pub now: Timestamp,
 }
@@ -169,7 +172,8 @@ pub struct ListEffects {
     pub effect_id: Option<String>,
     /// Only in this status.
     pub status: Option<EffectStatus>,
-    /// Only those that are done, have a way back and have not gone it.
+    /// Only those that have a way back and have not gone it, and are done or may be; and those
+    /// that are still on record as begun.
     pub to_undo: bool,
     /// The last first.
     pub last_first: bool,
@@ -477,10 +481,40 @@ pub struct Health {
     pub cool_down: Duration,
 }
 
+/// Whether nothing of a command in this status begins any more. Children may outlive a command that
+/// succeeded, but not one that was stopped or is taken back.
+pub fn is_stopped(status: CommandStatus) -> bool {
+    match status {
+        CommandStatus::Cancelling | CommandStatus::Cancelled | CommandStatus::Failed => true,
+        CommandStatus::Compensating | CommandStatus::Compensated => true,
+        CommandStatus::Expired => true,
+        CommandStatus::Created | CommandStatus::Validated | CommandStatus::Approved => false,
+        CommandStatus::WaitingForInput | CommandStatus::WaitingForApproval => false,
+        CommandStatus::Queued | CommandStatus::Running | CommandStatus::Blocked => false,
+        CommandStatus::Succeeded => false,
+    }
+}
+
+/// How every refusal ends that is because of a stopped command.
+pub const BEGINS_NO_MORE: &str = "nothing of it begins any more";
+
+/// Why something of a stopped command was not begun.
+pub fn not_begun(command_id: &str, status: CommandStatus) -> String {
+    format!("command \"{command_id}\" is {status}: {BEGINS_NO_MORE}")
+}
+
 /// The workflow that takes back what a command has done.
 pub const COMPENSATE: &str = "steadfast.compensate";
 
-/// The run that takes back what another has done.
-pub fn undo_run_id(workflow_id: &str) -> String {
-    format!("undo_{}", steadfast_core::json::fingerprint(workflow_id))
+/// The run that takes back what another has done. Its number is how many events the command had
+/// when it began: a command may be resumed and taken back again.
+pub fn undo_run_id(workflow_id: &str, number: i64) -> String {
+    format!("undo_{}", steadfast_core::json::fingerprint(&format!("{workflow_id}\n{number}")))
+}
+
+/// The runs that may be taking a command back that has so many events, the likeliest first: each
+/// time that such a run stopped and was resumed, the command had two more.
+pub fn undo_run_ids(workflow_id: &str, events: i64) -> impl Iterator<Item = String> {
+    let numbers = (0..=events.max(0)).rev().step_by(2);
+    numbers.map(move |number| undo_run_id(workflow_id, number))
 }

@@ -286,6 +286,8 @@ pub enum Resumed {
     Done,
     /// Nothing to resume: it is active, or ended for good.
     NotStopped(RunStatus),
+    /// Effects of its command were taken back: what it has on record is no longer so.
+    TakenBack,
     /// No such run.
     NotFound,
 }

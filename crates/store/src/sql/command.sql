@@ -23,6 +23,9 @@ SELECT {{command_columns}} FROM commands WHERE workspace = :workspace AND workfl
 SELECT status, workflow_id, context, events, nonce, launch, due_at FROM commands
 WHERE workspace = :workspace AND command_id = :command_id {{for_update}};
 
+-- name: command_peek
+SELECT status, workflow_id, events FROM commands WHERE workspace = :workspace AND command_id = :command_id;
+
 -- `prev_status = status` stands first because MySQL evaluates left to right.
 -- name: command_move
 UPDATE commands SET prev_status = status, status = :to, result = :result, error = :error, updated_at = :now,
@@ -79,6 +82,12 @@ ORDER BY d.child_command_id;
 INSERT INTO domain_events (workspace, event_id, command_id, purpose, event_type, payload, actor, trace_id, created_at)
 VALUES (:workspace, :event_id, :command_id, :purpose, :event_type, :payload, :actor, :trace_id, :now)
 {{or_keep:event_id}};
+
+-- What people said of effects that nobody knew about, the last first.
+-- name: event_resolved
+SELECT actor, payload FROM domain_events
+WHERE workspace = :workspace AND command_id = :command_id AND event_type = 'effect.resolved'
+ORDER BY created_at DESC, event_id DESC;
 
 -- The first events of a command, which differ in little.
 -- name: event_path_2

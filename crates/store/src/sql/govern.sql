@@ -29,11 +29,22 @@ WHERE workspace = :workspace AND domain_effect_id = :effect_id AND status = :fro
 UPDATE domain_effects SET compensated_at = :now, updated_at = :now
 WHERE workspace = :workspace AND domain_effect_id = :effect_id AND compensated_at IS NULL;
 
+-- What was begun and not ended may have been done, so it is to be undone as well.
 -- name: effect_to_undo
 SELECT domain_effect_id FROM domain_effects
-WHERE workspace = :workspace AND command_id = :command_id AND status = 'succeeded'
+WHERE workspace = :workspace AND command_id = :command_id AND status IN ('succeeded', 'executing', 'unknown')
     AND declared_compensation IS NOT NULL AND compensates_effect_id IS NULL AND compensated_at IS NULL
 LIMIT 1;
+
+-- name: effect_undone_any
+SELECT domain_effect_id FROM domain_effects
+WHERE workspace = :workspace AND command_id = :command_id AND compensated_at IS NOT NULL
+LIMIT 1;
+
+-- A worker that let go of a stopped run is still at it: nobody else settles what it has begun.
+-- name: effect_busy
+UPDATE domain_effects SET updated_at = :now
+WHERE workspace = :workspace AND command_id = :command_id AND executed_by_run_id = :run_id AND status = 'executing';
 
 -- name: effect_list
 SELECT {{effect_columns}} FROM domain_effects

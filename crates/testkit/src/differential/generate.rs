@@ -309,7 +309,12 @@ impl Generator {
     }
 
     fn resume(&mut self) -> Resume {
-        Resume { workspace: self.ws(), run_id: self.run_id(), now: self.now() }
+        let run_id = match self.random.below(3) {
+            0 => self.lease().run_id,
+            1 => format!("r-{}", self.command_id()),
+            _ => self.run_id(),
+        };
+        Resume { workspace: self.ws(), run_id, now: self.now() }
     }
 
     fn fork(&mut self) -> Fork {

@@ -81,7 +81,7 @@ impl Model {
         let said = serde_json::json!({
             "approval_id": op.approval_id, "vote": op.vote.as_str(), "reason": op.reason,
         });
-        let mark = format!("v{}", op.approver);
+        let mark = format!("v{} {}", op.approver, op.vote.as_str());
         self.tell_of(ws, &row, &mark, "approval.voted", &said, &op.approver, op.now);
         let row = self.approvals.get(&at).map(|a| a.row.clone()).expect("invariant: it is there");
         let missing = row.asked.approvers - row.yes();

@@ -20,7 +20,7 @@ use super::{Model, key};
 pub(super) struct Command {
     pub(super) row: CommandRow,
     pub(super) due_at: Timestamp,
-    events: i64,
+    pub(super) events: i64,
     pub(super) start: Start,
 }
 
@@ -289,15 +289,11 @@ impl Model {
     }
 
     /// The command that a run carries out.
-    fn command_of(&self, ws: &str, run: &RunRow) -> Option<CommandRow> {
+    pub(super) fn command_of(&self, ws: &str, run: &RunRow) -> Option<CommandRow> {
         let context = Context::parse(run.context.as_deref()?).ok()?;
         let command = self.commands.get(&key(ws, &context.command_id))?;
         let carries = context.undo.is_none() && command.row.workflow_id == run.run_id;
         carries.then(|| command.row.clone())
-    }
-
-    pub(super) fn command_is_final(&self, ws: &str, run: &RunRow) -> bool {
-        self.command_of(ws, run).is_some_and(|row| row.status.on(CommandEvent::Queue).is_err())
     }
 
     pub(super) fn command_claimed(&mut self, ws: &str, run: &RunRow, worker: &str, now: Timestamp) {
@@ -337,7 +333,11 @@ impl Model {
         }
         if event == CommandEvent::Fail {
             self.cancel_approvals(ws, &row.command_id, actor, now);
-            self.undo(ws, &row.command_id, Undoing::Failure, now);
+            if self.undo(ws, &row.command_id, Undoing::Failure, now) {
+                let text = "the command that it belongs to has failed and is taken back";
+                let reason = Error::new(ErrorClass::Cancelled, "SF-0836", text);
+                self.stop_attached(ws, &run.run_id, &reason, now);
+            }
         }
         self.release_if_over(ws, &row.command_id, now);
     }

@@ -5,11 +5,13 @@
 
 use std::time::Duration;
 
-use steadfast_core::{CommandEvent, CommandStatus, EffectEvent, EffectStatus, Error, limits};
+use steadfast_core::{
+    CommandEvent, CommandStatus, EffectEvent, EffectStatus, Error, Timestamp, limits,
+};
 use steadfast_store::op::{
     EffectChange, EffectRow, Effects, EventRow, Govern, Health, InvocationRow, Invocations, Lease,
     ListEffects, ListInvocations, NewEffect, Resolve, ResolvedEffect, Signal, Spend, Spent, Take,
-    Truth,
+    Truth, is_stopped, not_begun,
 };
 
 use super::command::Step;
@@ -85,6 +87,13 @@ impl Model {
         what: &Govern,
         change: &EffectChange,
     ) -> Result<bool, String> {
+        let status = self.status_of(ws, &what.command_id).filter(|status| is_stopped(*status));
+        if what.child
+            && !matches!(change, EffectChange::Move { .. })
+            && let Some(status) = status
+        {
+            return Err(not_begun(&what.command_id, status));
+        }
         Ok(match change {
             EffectChange::Plan(new) => self.enter(ws, run_id, what, new, EffectStatus::Planned)?,
             EffectChange::Begin(new) if self.effects.has(&key(ws, &new.effect_id)) => {
@@ -180,8 +189,12 @@ impl Model {
             return ResolvedEffect::NotFound;
         };
         if known.status != EffectStatus::Unknown {
-            return ResolvedEffect::Known(known.status);
+            return match self.said_before(op, &known) {
+                true => ResolvedEffect::Done,
+                false => ResolvedEffect::Known(known.status),
+            };
         }
+        let waits = self.undoing(ws, &known.command_id).unwrap_or_else(|| known.run_id.clone());
         let what = Govern { now: op.now, ..Govern::default() };
         let (event, result) = match &op.truth {
             Truth::Done(result) => (EffectEvent::Succeed, Some(result.clone())),
@@ -195,22 +208,61 @@ impl Model {
             let payload = serde_json::json!({
                 "effect_id": known.effect_id, "truth": op.truth.as_str(), "reason": op.reason,
             });
-            let event_id = format!("evt_{}_e{}r", known.command_id, known.effect_id);
+            let at = op.now.as_micros();
+            let event_id = format!("evt_{}_e{}r{at}", known.command_id, known.effect_id);
             let (id, context) = (&known.command_id, &command.row.context);
             let kind = "effect.resolved";
             self.audit(ws, id, context, event_id, kind, &payload, &op.actor, op.now);
         }
-        let answer = serde_json::json!({ "truth": op.truth.as_str(), "result": result });
+        let truth = op.truth.as_str();
+        self.tell_truth(ws, &waits, &known.effect_id, truth, result.as_ref(), op.now);
+        if waits != known.run_id {
+            self.tell_truth(ws, &known.run_id, &known.effect_id, truth, result.as_ref(), op.now);
+        }
+        ResolvedEffect::Done
+    }
+
+    /// Whether the same person gave this very answer last.
+    fn said_before(&self, op: &Resolve, known: &EffectRow) -> bool {
+        let of = self.events.iter().filter(|((ws, _), event)| {
+            *ws == op.workspace
+                && event.command_id == known.command_id
+                && event.event_type == "effect.resolved"
+        });
+        let said = of.map(|(_, event)| {
+            let payload: serde_json::Value = serde_json::from_str(&event.payload).unwrap();
+            (event.created_at, event.event_id.clone(), event.actor.clone(), payload)
+        });
+        let of_it = said.filter(|(.., payload)| payload["effect_id"] == known.effect_id.as_str());
+        let last = of_it.max_by_key(|(at, id, ..)| (*at, id.clone()));
+        let same = match &op.truth {
+            Truth::Done(result) => known.result.as_ref() == Some(result),
+            Truth::NotDone | Truth::Again => true,
+        };
+        last.is_some_and(|(.., actor, payload)| {
+            same && actor == op.actor && payload["truth"] == op.truth.as_str()
+        })
+    }
+
+    /// Tells the run that waits for it what became of an effect.
+    pub(super) fn tell_truth(
+        &mut self,
+        ws: &str,
+        run_id: &str,
+        effect_id: &str,
+        truth: &str,
+        result: Option<&String>,
+        now: Timestamp,
+    ) {
         let told = Signal {
             workspace: ws.to_owned(),
-            run_id: known.run_id,
-            name: format!("effect:{}", known.effect_id),
-            signal_id: format!("effect:{}:{}", known.effect_id, op.now.as_micros()),
-            payload: answer.to_string(),
-            now: op.now,
+            run_id: run_id.to_owned(),
+            name: format!("effect:{effect_id}"),
+            signal_id: format!("effect:{effect_id}:{}", now.as_micros()),
+            payload: serde_json::json!({ "truth": truth, "result": result }).to_string(),
+            now,
         };
         self.signal(&told);
-        ResolvedEffect::Done
     }
 
     pub(super) fn list_effects(&self, op: &ListEffects) -> Effects {

@@ -1,8 +1,12 @@
 //! Taking back: what failed or was cancelled gets a run that undoes it, and ends as that run does.
 
 use steadfast_core::command::{Context, Undoing};
-use steadfast_core::{CommandEvent, EffectStatus, Error, ErrorClass, RunEvent, Timestamp};
-use steadfast_store::op::{COMPENSATE, CommandRow, EffectRow, RunRow, Start, Started, undo_run_id};
+use steadfast_core::{
+    CommandEvent, CommandStatus, EffectStatus, Error, ErrorClass, RunEvent, Timestamp,
+};
+use steadfast_store::op::{
+    COMPENSATE, CommandRow, EffectRow, Resumed, RunRow, Start, Started, undo_run_id, undo_run_ids,
+};
 
 use super::command::Step;
 use super::{Model, key};
@@ -10,12 +14,19 @@ use super::{Model, key};
 /// Who takes back.
 const ACTOR: &str = "system:saga";
 
-/// Whether an effect is done, has a way back and has not gone it.
+/// Whether an effect is done or may be, has a way back and has not gone it.
+fn has_way_back(effect: &EffectRow) -> bool {
+    let ended = matches!(effect.status, EffectStatus::Planned | EffectStatus::Failed);
+    !ended && effect.compensation.is_some() && is_forward(effect)
+}
+
+fn is_forward(effect: &EffectRow) -> bool {
+    effect.compensates.is_none() && effect.compensated_at.is_none()
+}
+
+/// What is undone, or settled before that.
 pub(super) fn is_to_undo(effect: &EffectRow) -> bool {
-    effect.status == EffectStatus::Succeeded
-        && effect.compensation.is_some()
-        && effect.compensates.is_none()
-        && effect.compensated_at.is_none()
+    has_way_back(effect) || effect.status == EffectStatus::Executing && is_forward(effect)
 }
 
 /// Whether a cancel of this command takes back.
@@ -26,7 +37,7 @@ pub(super) fn takes_back(command: &CommandRow) -> bool {
 impl Model {
     /// Begins to take back what a command has done; false if there is nothing.
     pub(super) fn undo(&mut self, ws: &str, id: &str, why: Undoing, now: Timestamp) -> bool {
-        let to_undo = self.effects_of(ws).any(|e| e.command_id == id && is_to_undo(e));
+        let to_undo = self.effects_of(ws).any(|e| e.command_id == id && has_way_back(e));
         let Some(command) = self.commands.get(&key(ws, id)).cloned().filter(|_| to_undo) else {
             return false;
         };
@@ -34,13 +45,14 @@ impl Model {
         if !self.step(ws, id, &Step { error: command.row.error.as_ref(), ..step }) {
             return false;
         }
+        let number = self.commands.get(&key(ws, id)).map_or(0, |command| command.events);
         let run = self.run(ws, &command.row.workflow_id).cloned();
         let context = Context::parse(&command.row.context).unwrap_or_default();
         let of = |field: fn(&RunRow) -> String| run.as_ref().map(field).unwrap_or_default();
         let queue = of(|run| run.queue.clone());
         let mut start = Start {
             workspace: ws.to_owned(),
-            run_id: undo_run_id(&command.row.workflow_id),
+            run_id: undo_run_id(&command.row.workflow_id, number),
             workflow: COMPENSATE.to_owned(),
             input: serde_json::json!({ "command_id": id }).to_string(),
             queue: if queue.is_empty() { "default".to_owned() } else { queue },
@@ -83,7 +95,52 @@ impl Model {
         self.release_if_over(ws, id, step.now);
     }
 
-    /// The run that takes back has ended.
+    /// The run that is taking a command back, if one is.
+    pub(super) fn undoing(&self, ws: &str, id: &str) -> Option<String> {
+        let command = self.commands.get(&key(ws, id))?;
+        let compensating = command.row.status == CommandStatus::Compensating;
+        self.last_undo(ws, &command.row.workflow_id, command.events).filter(|_| compensating)
+    }
+
+    fn last_undo(&self, ws: &str, workflow_id: &str, events: i64) -> Option<String> {
+        undo_run_ids(workflow_id, events).find(|id| self.run(ws, id).is_some())
+    }
+
+    /// The command that a run takes back, or took back until it halted, and why.
+    fn undone_by(&self, ws: &str, run: &RunRow) -> Option<(CommandRow, i64, Undoing)> {
+        let context = Context::parse(run.context.as_deref()?).ok()?;
+        let why = context.undo?;
+        let command = self.commands.get(&key(ws, &context.command_id))?;
+        let events = match command.row.status {
+            CommandStatus::Compensating => command.events,
+            CommandStatus::Failed => command.events - 1,
+            _ => return None,
+        };
+        let mut ids = undo_run_ids(&command.row.workflow_id, events);
+        ids.any(|id| id == run.run_id).then(|| (command.row.clone(), events, why))
+    }
+
+    /// Why a stopped run cannot go on, as its command has it.
+    pub(super) fn forbids(&self, ws: &str, run: &RunRow) -> Option<Resumed> {
+        let stays = Some(Resumed::NotStopped(run.status));
+        if let Some(row) = self.command_of(ws, run) {
+            let undone = |e: &EffectRow| e.compensated_at.is_some();
+            if self.effects_of(ws).any(|e| e.command_id == row.command_id && undone(e)) {
+                return Some(Resumed::TakenBack);
+            }
+            return if row.status.on(CommandEvent::Queue).is_err() { stays } else { None };
+        }
+        if run.workflow != COMPENSATE {
+            return None;
+        }
+        let last = self.undone_by(ws, run).and_then(|(row, events, _)| {
+            let halted = row.status == CommandStatus::Failed;
+            self.last_undo(ws, &row.workflow_id, events).filter(|_| halted)
+        });
+        if last.as_ref() == Some(&run.run_id) { None } else { stays }
+    }
+
+    /// The run that takes back has ended, or goes on after it was stopped.
     pub(super) fn undoing_ended(
         &mut self,
         ws: &str,
@@ -92,18 +149,13 @@ impl Model {
         error: Option<&Error>,
         now: Timestamp,
     ) {
-        let context = run.context.as_deref().and_then(|text| Context::parse(text).ok());
-        let Some((context, why)) = context.and_then(|c| Some((c.clone(), c.undo?))) else {
-            return;
+        let Some((row, _, why)) = self.undone_by(ws, run) else { return };
+        let id = row.command_id.as_str();
+        let own = self.run(ws, &row.workflow_id).and_then(|run| run.error.clone());
+        let cause = match event {
+            RunEvent::Resume => own.or(row.error),
+            _ => row.error,
         };
-        let id = context.command_id.as_str();
-        let Some(row) = self.commands.get(&key(ws, id)).map(|command| command.row.clone()) else {
-            return;
-        };
-        if undo_run_id(&row.workflow_id) != run.run_id {
-            return;
-        }
-        let cause = row.error;
         let halted = error.map(|error| {
             let first = cause.as_ref().map_or("stopped", Error::message);
             let text = format!(
@@ -114,13 +166,14 @@ impl Model {
         });
         let (event, error) = match event {
             RunEvent::Succeed => (CommandEvent::Succeed, cause.as_ref()),
-            RunEvent::Claim | RunEvent::Resume => return,
+            RunEvent::Resume => (CommandEvent::Compensate, cause.as_ref()),
+            RunEvent::Claim => return,
             RunEvent::Fail | RunEvent::Exhaust | RunEvent::Cancel => {
                 (CommandEvent::Fail, halted.as_ref())
             }
         };
         let step = Step { error, ..Step::new(event, ACTOR, now) };
-        if !self.step(ws, id, &step) {
+        if !self.step(ws, id, &step) || event == CommandEvent::Compensate {
             return;
         }
         if event == CommandEvent::Succeed && why == Undoing::Cancel {

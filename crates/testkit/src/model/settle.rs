@@ -1,8 +1,12 @@
 //! Commands whose time is up: those that expired, and those whose worker has let go.
 
 use steadfast_core::command::Undoing;
-use steadfast_core::{CommandEvent, CommandStatus, Error, Timestamp, limits};
-use steadfast_store::op::{CommandRow, Left, SettleCommands, Settled};
+use steadfast_core::{
+    CommandEvent, CommandStatus, EffectStatus, Error, RunStatus, Timestamp, limits,
+};
+use steadfast_store::op::{
+    CommandRow, EffectChange, EffectRow, Lease, Left, SettleCommands, Settled,
+};
 
 use super::command::{Step, expiry};
 use super::{Model, key};
@@ -26,13 +30,18 @@ impl Model {
     }
 
     fn left_by(&mut self, ws: &str, left: &Left, now: Timestamp) -> bool {
-        if self.run(ws, &left.run_id).is_some_and(|run| run.epoch != left.epoch + 1) {
+        let run = self.run(ws, &left.run_id).cloned();
+        if run.as_ref().is_some_and(|run| run.epoch != left.epoch + 1) {
             return false;
         }
         let at = key(ws, &left.command_id);
         let Some(row) = self.commands.get(&at).map(|command| command.row.clone()) else {
             return false;
         };
+        let stopped = [RunStatus::Cancelled, RunStatus::RetriesExceeded];
+        if run.is_some_and(|run| stopped.contains(&run.status)) {
+            self.came_to(ws, left, now);
+        }
         if row.status != CommandStatus::Cancelling || row.workflow_id != left.run_id {
             return false;
         }
@@ -42,6 +51,41 @@ impl Model {
         }
         self.end_cancelling(ws, &row, "system:worker", now);
         true
+    }
+
+    /// Notes what became of effects that were under way in a stopped run.
+    fn came_to(&mut self, ws: &str, left: &Left, now: Timestamp) {
+        let undoing = self.undoing(ws, &left.command_id);
+        let lease = Lease {
+            workspace: ws.to_owned(),
+            run_id: left.run_id.clone(),
+            worker: String::new(),
+            epoch: left.epoch,
+        };
+        for what in &left.outcomes {
+            let Some(EffectChange::Move { effect_id, .. }) = &what.effect else { continue };
+            self.govern(&lease, what).expect("invariant: a move is not refused");
+            let row = self.effects.get(&key(ws, effect_id)).cloned();
+            let Some((run_id, row)) = undoing.as_ref().zip(row) else { continue };
+            let truth = match row.status {
+                EffectStatus::Succeeded => "done",
+                EffectStatus::Failed => "not_done",
+                _ => continue,
+            };
+            self.tell_truth(ws, run_id, effect_id, truth, row.result.as_ref(), now);
+        }
+        if left.busy_until.is_some() {
+            let busy = |effect: &EffectRow| {
+                effect.command_id == left.command_id
+                    && effect.run_id == left.run_id
+                    && effect.status == EffectStatus::Executing
+            };
+            let rows = self.effects_of(ws).filter(|effect| busy(effect));
+            let ids: Vec<String> = rows.map(|effect| effect.effect_id.clone()).collect();
+            for id in ids {
+                self.effects.edit(&key(ws, &id), |effect| effect.updated_at = now);
+            }
+        }
     }
 
     fn end_cancelling(&mut self, ws: &str, row: &CommandRow, actor: &str, now: Timestamp) {

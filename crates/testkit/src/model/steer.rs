@@ -29,8 +29,19 @@ impl Model {
         }
         self.stop(ws, &run, RunEvent::Cancel, reason, now);
         self.command_follows(ws, &run, RunEvent::Cancel, (None, Some(reason)), actor, now);
+        Cancelled::Done(self.stop_attached(ws, run_id, reason, now))
+    }
+
+    /// Stops the attached descendants of a run; gives their ids.
+    pub(super) fn stop_attached(
+        &mut self,
+        ws: &str,
+        run_id: &str,
+        reason: &Error,
+        now: Timestamp,
+    ) -> Vec<String> {
         let mut stopped = Vec::new();
-        let mut parents = vec![run.run_id];
+        let mut parents = vec![run_id.to_owned()];
         while let Some(parent) = parents.pop() {
             for child in self.attached_to(ws, &parent) {
                 self.stop(ws, &child, RunEvent::Cancel, reason, now);
@@ -39,7 +50,7 @@ impl Model {
             }
         }
         stopped.sort();
-        Cancelled::Done(stopped)
+        stopped
     }
 
     /// Active children that go down with their parent.
@@ -77,8 +88,8 @@ impl Model {
         let Ok(arrow) = run.status.on(RunEvent::Resume) else {
             return Resumed::NotStopped(run.status);
         };
-        if self.command_is_final(&op.workspace, run) {
-            return Resumed::NotStopped(run.status);
+        if let Some(refusal) = self.forbids(&op.workspace, run) {
+            return refusal;
         }
         let before = run.clone();
         let partition = self.partition_now(&op.workspace, run);

@@ -20,6 +20,7 @@ mod publish;
 mod race;
 mod record;
 mod repeat;
+mod saga;
 mod signal;
 mod start;
 mod steer;
@@ -57,6 +58,7 @@ const GROUPS: &[&[(&str, CaseFn)]] = &[
     list::CASES,
     keys::CASES,
     repeat::CASES,
+    saga::CASES,
     race::CASES,
     publish::CASES,
 ];

@@ -8,6 +8,7 @@
 
 mod crm;
 mod office;
+mod stops;
 
 use std::sync::Arc;
 use std::time::Duration;

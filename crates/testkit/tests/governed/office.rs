@@ -147,7 +147,7 @@ pub(crate) async fn person(env: Arc<SimEnv>, model: Arc<ModelStore>, crm: Crm) {
     }
 }
 
-fn peek<O: op::Operation + Send + 'static>(store: &ModelStore, op: O) -> O::Reply {
+pub(crate) fn peek<O: op::Operation + Send + 'static>(store: &ModelStore, op: O) -> O::Reply {
     let reply = store.ask(op).now_or_never().expect("invariant: the model answers at once");
     reply.expect("invariant: a read succeeds")
 }

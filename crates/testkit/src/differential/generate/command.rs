@@ -117,16 +117,27 @@ impl Generator {
     }
 
     fn settle(&mut self) -> SettleCommands {
-        let command_id = self.command_id();
-        let now = self.now;
-        let left = self.random.maybe(40, |r| Left {
-            run_id: format!("r-{command_id}"),
-            command_id,
-            epoch: r.number(0, 2),
-            busy_until: r.maybe(30, |r| Timestamp::from_micros(now + r.number(0, 60) * SECOND)),
-        });
+        let left = if self.random.chance(40) { Some(self.left()) } else { None };
         let limit = usize::try_from(self.random.below(5)).unwrap() + 1;
         SettleCommands { workspace: self.ws(), left, limit, now: self.now() }
+    }
+
+    /// The worker of a stopped run speaks: of the command's own, or of one that it may have had.
+    fn left(&mut self) -> Left {
+        let command_id = self.command_id();
+        let lease = self.lease();
+        let own = self.random.chance(60);
+        let run_id = if own { format!("r-{command_id}") } else { lease.run_id.clone() };
+        let outcomes = (0..self.random.below(3)).map(|_| self.govern(&lease)).collect();
+        let now = self.now;
+        let r = &mut self.random;
+        Left {
+            command_id,
+            run_id,
+            epoch: if own { r.number(0, 2) } else { lease.epoch },
+            outcomes,
+            busy_until: r.maybe(30, |r| Timestamp::from_micros(now + r.number(0, 60) * SECOND)),
+        }
     }
 
     fn depend(&mut self) -> Depend {

@@ -198,6 +198,7 @@ impl Generator {
             health: r.maybe(20, |_| health),
             undone: r.maybe(10, |_| effect_id),
             blocks: r.chance(8),
+            child: r.chance(15),
             now,
         }
     }

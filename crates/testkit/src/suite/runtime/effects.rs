@@ -249,7 +249,10 @@ async fn an_effect_that_nobody_knows_about_waits_for_a_person(f: Fixture) {
                 assert_eq!((after, door.count()), (EffectStatus::Succeeded, 2));
             }
         }
-        let late = fabric.resolve_effect(&row.effect_id, Truth::NotDone, "user:op", "").await;
+        // The same again by the same person is no news; by somebody else it comes late.
+        let again = fabric.resolve_effect(&row.effect_id, truth.clone(), "user:op", why).await;
+        assert_eq!(again, Ok(()), "{day}");
+        let late = fabric.resolve_effect(&row.effect_id, Truth::NotDone, "user:late", "").await;
         assert_eq!(late.unwrap_err().code(), "SF-0835");
         let types: Vec<_> =
             command.events().await.unwrap().into_iter().map(|e| e.event_type).collect();

@@ -9,7 +9,7 @@ use steadfast::policy::{ApprovalClass, Classes, Reversibility, Sensitivity};
 use steadfast::schemars::{self, JsonSchema};
 use steadfast::{
     Builder, CancellationMode, Command, CommandStatus, Compensation, Contract, Cx, Effect,
-    EffectType, Error, ErrorClass, ListEffects, Result, Steadfast, Undo,
+    EffectStatus, EffectType, Error, ErrorClass, ListEffects, Result, Steadfast, Truth, Undo,
 };
 use tokio::sync::Notify;
 
@@ -19,6 +19,7 @@ case_table![
     r110_a_failure_takes_back_what_was_done_the_last_first,
     r111_a_crash_in_the_middle_of_taking_back_goes_on,
     x3_a_cancel_that_compensates_takes_back_and_then_stops,
+    a_blocked_command_that_is_cancelled_is_taken_back_when_a_person_has_answered,
     x5_a_compensation_that_does_more_than_declared_is_told_of,
     a_compensation_that_fails_halts_the_chain_and_says_how_far_it_came,
     a_command_that_succeeds_takes_nothing_back,
@@ -79,6 +80,17 @@ async fn sell(cx: Cx, deal: Deal) -> Result<String> {
         "wait" => {
             world.reached.notify_one();
             cx.wait_signal::<String>("never").await
+        }
+        "unsure" => {
+            let effect = Effect::at_most_once("mail.send", "unsure");
+            cx.effect(effect.payload(json!({ "of": "mail.send" })), move |_| {
+                let world = world.clone();
+                async move {
+                    world.did("mail.send");
+                    Err::<String, _>(Error::new(ErrorClass::Timeout, "SF-0001", "no answer"))
+                }
+            })
+            .await
         }
         "step" => {
             cx.step("long", move || {
@@ -233,6 +245,33 @@ async fn x3_a_cancel_that_compensates_takes_back_and_then_stops(f: Fixture) {
         assert_eq!(path[path.len() - 4..], last.map(|s| format!("command.{s}")), "{how}");
         fabric.shutdown().await;
     }
+}
+
+/// X3, R111: nothing is undone before it is known what was done, and the walk goes on by itself.
+async fn a_blocked_command_that_is_cancelled_is_taken_back_when_a_person_has_answered(f: Fixture) {
+    let world = World::default();
+    let mode = contract(DECLARED).on_cancel(CancellationMode::CompensateThenStop);
+    let fabric = builder(&f, &world, mode).start().await.unwrap();
+    let command = fabric.submit(sell, deal("unsure")).await.unwrap();
+    until("it is blocked", async || command.status().await.unwrap() == CommandStatus::Blocked)
+        .await;
+    command.cancel("changed our mind", "user:1").await.unwrap();
+    let asked = async || {
+        let events = command.events().await.unwrap().into_iter();
+        events.filter(|event| event.event_type == "effect.unknown").count()
+    };
+    until("a person is asked again", async || asked().await == 2).await;
+    assert_eq!(command.status().await.unwrap(), CommandStatus::Compensating);
+    assert_eq!(world.done(), ["deal.create", "mail.send", "mail.send"]);
+    let which = ListEffects { status: Some(EffectStatus::Unknown), limit: 9, ..Default::default() };
+    let row = fabric.effects(which).await.unwrap().remove(0);
+    let truth = Truth::Done("\"mail.send by hand\"".to_owned());
+    fabric.resolve_effect(&row.effect_id, truth, "user:op", "they have it").await.unwrap();
+    let info = command.ended().await.unwrap().command;
+    assert_eq!(info.status, CommandStatus::Cancelled);
+    let back = ["mail.recall", "mail.recall", "deal.delete"];
+    assert_eq!(world.done()[3..], back);
+    fabric.shutdown().await;
 }
 
 /// X5

@@ -1,0 +1,100 @@
+//! A stopped run: what is under way is let end, and what became of it is told to the ledger.
+//!
+//! Invariants: nothing of the run is recorded any more; what the ledger is told is fenced by the
+//! lease under which it was begun; a cancelled command is over only when nothing is under way.
+
+use futures::StreamExt;
+use futures::future::{Either, select};
+use steadfast_core::driver::{Record, RecordState};
+use steadfast_core::{EffectEvent, Timestamp};
+use steadfast_store::StoreExt;
+use steadfast_store::op::{self, EffectChange, Entry, Govern, With};
+
+use super::Execution;
+use crate::call::Ended;
+
+/// What entries say of how effects ended.
+pub(super) fn outcomes(entries: &[Entry]) -> Vec<Govern> {
+    let ends = entries.iter().filter_map(|entry| match &entry.with {
+        Some(With::Govern(with)) if matches!(with.effect, Some(EffectChange::Move { .. })) => {
+            Some((**with).clone())
+        }
+        _ => None,
+    });
+    ends.collect()
+}
+
+impl Execution {
+    /// A command that is cancelled lets what is under way end, and is over only then.
+    pub(super) async fn let_go(&mut self) {
+        if self.context.command_id.is_empty() {
+            return;
+        }
+        // What ended before the stop was heard of counts as well.
+        let mut outcomes = std::mem::take(&mut self.untold);
+        outcomes.extend(self::outcomes(&self.pending));
+        while !self.running.is_empty() {
+            let pause = self.hub.env.sleep(self.config.lease / 3);
+            match select(self.ended.next(), pause).await {
+                Either::Left((Some(ended), _)) => outcomes.extend(self.came_to(ended)),
+                Either::Left((None, _)) => break,
+                Either::Right(_) => {}
+            }
+            if !self.running.is_empty() {
+                // Nobody else keeps a stopped run's time.
+                let until = self.hub.now().after(self.config.lease);
+                self.say(std::mem::take(&mut outcomes), Some(until)).await;
+            }
+        }
+        self.say(outcomes, None).await;
+    }
+
+    /// What the ledger is told of an effect whose attempt ended after the run was stopped.
+    fn came_to(&mut self, ended: Ended) -> Option<Govern> {
+        self.running.remove(&ended.id);
+        let mut call = self.calls.remove(&ended.id)?;
+        if call.effect().is_none() || !call.governed || call.probing {
+            return None;
+        }
+        let effect_id = self.effect_of(ended.id, &call);
+        let unclear = ended.outcome.as_ref().err().filter(|error| call.is_unclear(error)).cloned();
+        let now = self.hub.now();
+        let mut record = Record::done(ended.id, 0, &call.name, call.kind, ended.outcome);
+        record.attempt = call.attempt;
+        (record.started_at, record.completed_at) = (call.started_at, now);
+        if unclear.is_some() {
+            // There is no next attempt, but it has not failed either.
+            record.state = RecordState::Retrying;
+        }
+        let Some(With::Govern(with)) = self.ending(ended.id, &mut call, &record) else {
+            return None;
+        };
+        let mut with = *with;
+        if let Some(error) = unclear {
+            let about = serde_json::json!({
+                "effect_id": effect_id, "effect_type": call.effect_type(), "error": error,
+            });
+            with.events.push(self.note(ended.id, call.attempt, "effect.unknown", "audit", about));
+            let event = EffectEvent::Lose;
+            with.effect =
+                Some(EffectChange::Move { effect_id, event, result: None, error: Some(error) });
+        }
+        Some(with)
+    }
+
+    /// Tells where a stopped run's worker stands.
+    async fn say(&mut self, outcomes: Vec<Govern>, busy_until: Option<Timestamp>) {
+        let left = op::Left {
+            command_id: self.context.command_id.clone(),
+            run_id: self.run.run_id.clone(),
+            epoch: self.lease.epoch,
+            outcomes,
+            busy_until,
+        };
+        let (workspace, now) = (self.hub.workspace.clone(), self.hub.now());
+        let settle = op::SettleCommands { workspace, left: Some(left), limit: 1, now };
+        // If it fails, the command is settled when the lease has run out, and what became of the
+        // effects is found out before they are taken back.
+        let _ = self.hub.store.ask(settle).await;
+    }
+}
