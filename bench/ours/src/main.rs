@@ -5,6 +5,7 @@
 
 mod fleet;
 mod history;
+mod loads;
 mod ticks;
 
 use std::sync::Arc;
@@ -92,6 +93,7 @@ async fn main() -> Result<()> {
         "fill" => history::fill(&args).await,
         "w8" => fleet::drain(&args).await,
         "s1" => ticks::tick(&args).await,
+        "l1" => loads::load(&args).await,
         "w8-serve" => fleet::serve(&args).await,
         other => panic!("there is no workload {other:?}"),
     }

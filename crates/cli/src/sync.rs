@@ -39,7 +39,7 @@ enum Verb {
     Start,
     /// Syncs one day now. A day that was synced is not synced again.
     Run(RunArgs),
-    /// Syncs the days from one to another that have no partition yet.
+    /// Syncs the days from one to another that were not synced, or failed.
     Backfill(BackfillArgs),
     /// What became of the last nights, vendor by vendor.
     Status(status::Args),
@@ -85,14 +85,26 @@ pub(crate) async fn sync(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A fabric as the file describes it.
-async fn fabric(config: &Config) -> anyhow::Result<Steadfast> {
-    let builder = job::install(Steadfast::open(&config.store.url), config)?;
-    Ok(builder.start().await?)
+/// A fabric for work by hand: what others have scheduled stays as it is.
+async fn by_hand(config: &Config) -> anyhow::Result<Steadfast> {
+    let builder = Steadfast::open(config.store.address()?);
+    Ok(job::install_by_hand(builder, config)?.start().await?)
+}
+
+/// A client of a store that is there.
+async fn reader(config: &Config) -> anyhow::Result<Client> {
+    let url = config.store.address()?;
+    if let Some(file) = url.strip_prefix("sqlite://")
+        && !std::path::Path::new(file).exists()
+    {
+        bail!("there is no store {file} yet; `steadfast sync start` makes it");
+    }
+    Ok(Client::connect_to(&url, config.store.workspace.as_str()).await?)
 }
 
 async fn start(config: &Config) -> anyhow::Result<ExitCode> {
-    let fabric = fabric(config).await?;
+    let builder = Steadfast::open(config.store.address()?);
+    let fabric = job::install(builder, config)?.start().await?;
     for vendor in &config.vendors {
         let next = fabric.schedule(job::schedule_id(vendor.name.as_str())).next(1).await?;
         let next = next.first().map_or("never".to_owned(), |at| at.iso());
@@ -133,11 +145,11 @@ fn yesterday() -> String {
 
 async fn one_day(config: &Config, args: &RunArgs) -> anyhow::Result<ExitCode> {
     let vendor = meant(config, args.vendor.as_deref())?;
-    let date = args.date.as_deref().map_or_else(|| Ok(yesterday()), day)?;
-    let fabric = fabric(config).await?;
+    let date = args.date.as_deref().map_or_else(|| Ok(yesterday()), over)?;
+    let fabric = by_hand(config).await?;
     let ended = submit(&fabric, config, vendor, &date, args.again).await;
     fabric.shutdown().await;
-    let (new, info) = ended?;
+    let Some((new, info)) = ended? else { return Ok(ExitCode::from(130)) };
     show(&date, new, &info);
     Ok(if info.command.status == CommandStatus::Succeeded {
         ExitCode::SUCCESS
@@ -146,24 +158,52 @@ async fn one_day(config: &Config, args: &RunArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Submits a day and waits for its end; says whether it is a new command.
-pub(crate) async fn submit(
+/// A day that is over: half a day under the day's key would stay half.
+fn over(text: &str) -> anyhow::Result<String> {
+    let date = day(text)?;
+    if date > yesterday() {
+        bail!("{date} is not over yet (UTC); its sales are not complete");
+    }
+    Ok(date)
+}
+
+/// Submits a day and waits for its end; says whether it is a new command. None if somebody would
+/// not wait.
+async fn submit(
     fabric: &Steadfast,
     config: &Config,
     vendor: &Vendor,
     date: &str,
     again: bool,
-) -> anyhow::Result<(bool, CommandInfo)> {
+) -> anyhow::Result<Option<(bool, CommandInfo)>> {
     let key = job::key(config, vendor.name.as_str(), date);
-    let order = job::order(vendor, date);
-    let mut call = fabric.submit_named::<Report>(COMMAND, &order).requested_by(requested_by());
-    call = call.ingress(Ingress::UserRequest);
-    if again {
-        let last = job::latest(fabric, &key).await?.map_or(0, |(number, _)| number);
-        call = call.key(job::revision(&key, last + 1));
+    let last = job::latest(fabric, &key).await?;
+    let (command, new) = match last {
+        Some((_, info)) if !again => (fabric.command(info.command.command_id), false),
+        last => {
+            let number = last.map_or(1, |(number, _)| number + 1);
+            let order = job::order(vendor, date);
+            let call = fabric.submit_named::<Report>(COMMAND, &order);
+            let call = call.requested_by(requested_by()).ingress(Ingress::UserRequest);
+            let command = call.key(job::revision(&key, number)).await?;
+            let new = command.is_new();
+            (command, new)
+        }
+    };
+    if new {
+        eprintln!("{date}: {} is under way", command.id());
     }
-    let command = call.await?;
-    Ok((command.is_new(), command.ended().await?))
+    tokio::select! {
+        ended = command.ended() => Ok(Some((new, ended?))),
+        _ = tokio::signal::ctrl_c() => {
+            eprintln!(
+                "{} is not over: a worker (`steadfast sync start`) goes on with it, \
+                 `steadfast command cancel` stops it",
+                command.id()
+            );
+            Ok(None)
+        }
+    }
 }
 
 fn requested_by() -> String {
@@ -191,7 +231,7 @@ fn show(date: &str, new: bool, info: &CommandInfo) {
 
 async fn days(config: &Config, args: &BackfillArgs) -> anyhow::Result<ExitCode> {
     let vendor = meant(config, args.vendor.as_deref())?;
-    let (from, to) = (day(&args.from)?, day(&args.to)?);
+    let (from, to) = (day(&args.from)?, over(&args.to)?);
     if from > to {
         bail!("--from {from} is after --to {to}");
     }
@@ -202,7 +242,7 @@ async fn days(config: &Config, args: &BackfillArgs) -> anyhow::Result<ExitCode> 
         at = at.after(Duration::from_secs(86_400));
     }
     if args.dry_run {
-        let client = Client::connect_to(&config.store.url, config.store.workspace.as_str()).await?;
+        let client = reader(config).await?;
         for date in dates {
             let key = job::key(config, vendor.name.as_str(), &date);
             let last = job::latest(&client, &key).await?;
@@ -212,13 +252,35 @@ async fn days(config: &Config, args: &BackfillArgs) -> anyhow::Result<ExitCode> 
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let fabric = fabric(config).await?;
+    let fabric = by_hand(config).await?;
+    let failed = fill(&fabric, config, vendor, &dates).await;
+    fabric.shutdown().await;
+    Ok(if failed? == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Syncs days; gives how many failed. One that cannot be submitted does not keep the others back.
+async fn fill(
+    fabric: &Steadfast,
+    config: &Config,
+    vendor: &Vendor,
+    dates: &[String],
+) -> anyhow::Result<u32> {
     let mut failed = 0;
     for date in dates {
-        let (new, info) = submit(&fabric, config, vendor, &date, false).await?;
-        show(&date, new, &info);
-        failed += u32::from(info.command.status != CommandStatus::Succeeded);
+        let last = job::latest(fabric, &job::key(config, vendor.name.as_str(), date)).await?;
+        let lost = [CommandStatus::Failed, CommandStatus::Cancelled, CommandStatus::Expired];
+        let again = last.is_some_and(|(_, info)| lost.contains(&info.command.status));
+        match submit(fabric, config, vendor, date, again).await {
+            Ok(Some((new, info))) => {
+                show(date, new, &info);
+                failed += u32::from(info.command.status != CommandStatus::Succeeded);
+            }
+            Ok(None) => return Ok(failed + 1),
+            Err(error) => {
+                println!("{date}: {error:#}");
+                failed += 1;
+            }
+        }
     }
-    fabric.shutdown().await;
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(failed)
 }

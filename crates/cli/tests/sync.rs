@@ -21,7 +21,7 @@ fn r054_the_demonstration_holds_its_objective() {
     let (code, out, err) = steadfast(dir.path(), &["demo", "--keep", "nights"]);
     assert_eq!(code, 0, "{out}{err}");
     assert!(out.contains("The objective holds"), "{out}");
-    assert!(out.contains("paged 1 time"), "{out}");
+    assert!(out.contains("paged 2 time"), "{out}");
     let nights = out.lines().filter(|line| line.starts_with("20")).count();
     assert_eq!(nights, 30, "{out}");
     for told in ["kill -9", "401", "400", "429", "503", "cancelled", "twice", "nothing new"] {
@@ -132,5 +132,10 @@ async fn r055_an_operator_syncs_days_by_hand() {
     assert!(out.contains("2026-06-02: would be synced"), "{out}");
     let (code, out, _) = run(&days).await;
     assert_eq!(code, 1, "one of them failed: {out}");
+    let (code, again, _) = run(&days).await;
+    assert_eq!(code, 0, "what failed is tried again: {again}");
+    let (code, _, err) = run(&["sync", "run", "--date", "2999-01-01"]).await;
+    assert_ne!(code, 0);
+    assert!(err.contains("not over yet"), "{err}");
     assert!(out.contains("2026-06-02: loaded") && out.contains("2026-06-03: failed"), "{out}");
 }

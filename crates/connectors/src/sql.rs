@@ -256,6 +256,10 @@ impl SqlConnector {
         };
         let answer = write::carry(&mut session, &work, &asked.operation, record.as_ref()).await?;
         session.end();
+        if let Plan::Load(load) = &plan {
+            // They are where they were meant to be.
+            self.spool.remove(load.page_names());
+        }
         Ok(answer)
     }
 
@@ -278,6 +282,8 @@ impl SqlConnector {
             for shape in shapes {
                 shape::create(&mut session, shape).await?;
             }
+            let records = self.records_of(&session);
+            self.prepare(&mut session, &records).await?;
             session.end();
             Ok(())
         };

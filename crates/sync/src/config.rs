@@ -5,6 +5,7 @@
 //! named, never written down.
 //! Deliberately absent: defaults that send something somewhere.
 
+mod check;
 mod problem;
 mod values;
 
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use steadfast::RetryPolicy;
+use steadfast_connectors::secret::SecretRef;
 use steadfast_core::decimal::Decimal;
 
 pub use problem::Problem;
@@ -58,6 +60,14 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::FetchVendorSnapshot,
+        Self::LoadLastHash,
+        Self::UpsertWarehousePartition,
+        Self::RecordHash,
+    ];
+
     /// The one spelling.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -73,7 +83,8 @@ impl Operation {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreSection {
-    /// `sqlite://file`, `postgres://…` or `mysql://…`.
+    /// `sqlite://file`, `postgres://…` or `mysql://…`; or `env:NAME` or `file:/path` where it is a
+    /// secret.
     pub url: String,
     /// The tenant, where there are several.
     #[serde(default = "default_workspace")]
@@ -81,6 +92,16 @@ pub struct StoreSection {
     /// Where pages wait on their way to the warehouse.
     #[serde(default = "default_spool")]
     pub spool: PathBuf,
+}
+
+impl StoreSection {
+    /// The URL, from where it is kept.
+    pub fn address(&self) -> steadfast::Result<String> {
+        match SecretRef::is_meant(&self.url) {
+            true => Ok(SecretRef::parse(&self.url)?.read()?.reveal().to_owned()),
+            false => Ok(self.url.clone()),
+        }
+    }
 }
 
 fn default_workspace() -> Name {
@@ -212,6 +233,9 @@ pub struct Vendor {
     /// Seconds that one request may take.
     #[serde(default = "half_a_minute")]
     pub timeout_seconds: u64,
+    /// The largest page, in MiB: it is held in memory.
+    #[serde(default = "sixteen")]
+    pub page_mib: usize,
     /// How one is let in.
     #[serde(default)]
     pub auth: Option<Auth>,
@@ -230,6 +254,9 @@ pub struct Vendor {
     /// Where in an answer the day is, to be compared with what was asked for.
     #[serde(default)]
     pub date: Option<Pointer>,
+    /// What must be the same for a snapshot to be the last one's.
+    #[serde(default)]
+    pub staleness: Staleness,
     /// What the vendor says the rows come to.
     #[serde(default)]
     pub totals: Totals,
@@ -250,6 +277,10 @@ fn default_query() -> BTreeMap<String, String> {
 
 fn half_a_minute() -> u64 {
     30
+}
+
+fn sixteen() -> usize {
+    16
 }
 
 fn default_rows() -> Pointer {
@@ -317,6 +348,19 @@ pub enum Pagination {
         /// The parameter.
         param: String,
     },
+}
+
+/// What must be the same for a snapshot to be the last one's: nothing is written then.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Staleness {
+    /// The vendor's name for it.
+    SnapshotId,
+    /// Its name, the number of rows, and their sum.
+    #[default]
+    Totals,
+    /// Its name and every row, in the order in which they come.
+    Content,
 }
 
 /// What the vendor says, and how exactly the warehouse must agree.
@@ -393,51 +437,5 @@ impl Config {
         let config: Self = toml::from_str(text).map_err(|e| Problem::of_toml(name, text, &e))?;
         config.check().map_err(|(at, why)| Problem::at_key(name, text, &at, why))?;
         Ok(config)
-    }
-
-    /// What no single value can know. The key is where to look.
-    fn check(&self) -> Result<(), (String, String)> {
-        let wrong = |at: &str, why: String| Err((at.to_owned(), why));
-        if self.vendors.is_empty() {
-            return wrong("vendor", "there is no vendor".to_owned());
-        }
-        if self.store.workspace.as_str() != "default" && self.warehouse.tenant_column.is_none() {
-            let why = "a workspace of its own needs warehouse.tenant_column".to_owned();
-            return wrong("workspace", why);
-        }
-        for (at, vendor) in self.vendors.iter().enumerate() {
-            let name = &vendor.name;
-            if self.vendors[..at].iter().any(|other| other.name == *name) {
-                return wrong(name.as_str(), format!("two vendors are called {name}"));
-            }
-            if name.as_str() == "warehouse" {
-                let why = "a vendor cannot be called warehouse, which is a connector's name";
-                return wrong("name", why.to_owned());
-            }
-            vendor.check().map_err(|why| (name.as_str().to_owned(), why))?;
-        }
-        Ok(())
-    }
-}
-
-impl Vendor {
-    fn check(&self) -> Result<(), String> {
-        if !self.fields.values().any(|field| field.key) {
-            return Err(format!("vendor {}: no field is its rows' key (key = true)", self.name));
-        }
-        for taken in ["vendor_name", "target_date"] {
-            if self.fields.keys().any(|column| column.as_str() == taken) {
-                return Err(format!("vendor {}: the column {taken} is filled in", self.name));
-            }
-        }
-        match &self.totals.column {
-            Some(column) if !self.fields.contains_key(column) => {
-                Err(format!("vendor {}: totals.column {column} is none of its fields", self.name))
-            }
-            None if self.totals.revenue.is_some() => {
-                Err(format!("vendor {}: totals.revenue needs totals.column", self.name))
-            }
-            _ => Ok(()),
-        }
     }
 }

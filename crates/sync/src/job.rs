@@ -8,25 +8,23 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use steadfast::connector::Operation as Allowed;
+use steadfast::connector::{Connector, Operation as Allowed};
 use steadfast::policy::{ApprovalClass, Classes, Reversibility, Sensitivity};
 use steadfast::{
-    Alerts, Budget, Builder, Capability, Client, CommandInfo, Contract, EffectType, Error,
-    ErrorClass, Governance, Queue, Result, Retention, RetryPolicy, Schedule, Sink,
+    AlertRule, Alerts, Budget, Builder, Capability, Client, CommandInfo, Contract, EffectType,
+    Error, ErrorClass, Governance, Queue, Result, Retention, RetryPolicy, Schedule, Sink,
 };
 use steadfast_connectors::spool::Spool;
 use steadfast_connectors::{Alert, Sql, SqlConnector};
 
 use crate::config::{Config, Name, Operation, Table, Vendor};
 use crate::vendor::{self, VendorConnector};
-use crate::workflow::{EFFECT, Order, QUEUE, WAREHOUSE, sync_vendor_sales};
+use crate::workflow::{EFFECT, Order, Outcome, QUEUE, Report, WAREHOUSE, sync_vendor_sales};
 
 /// The command type.
 pub const COMMAND: &str = "sync_vendor_sales";
 /// The queue of its runs.
 const NIGHTLY: &str = "scheduled_maintenance";
-/// How long a page may lie in the spool before it is taken for forgotten.
-const FORGOTTEN: Duration = Duration::from_secs(48 * 3600);
 
 /// The jobs of a process, by vendor.
 #[derive(Debug, Clone)]
@@ -135,6 +133,23 @@ pub async fn latest(client: &Client, key: &str) -> Result<Option<(u32, CommandIn
     Ok(found)
 }
 
+/// The command that says what became of a vendor's day: the first that loaded it, or else the last.
+pub async fn telling(client: &Client, key: &str) -> Result<Option<(u32, CommandInfo)>> {
+    let mut found = None;
+    for number in 1.. {
+        let Some(info) = client.command_by_key(&revision(key, number)).await? else { break };
+        let loaded = info.command.result.as_deref().is_some_and(|text| {
+            let report = serde_json::from_str::<Report>(text);
+            report.is_ok_and(|report| report.outcome == Outcome::Loaded)
+        });
+        found = Some((number, info));
+        if loaded {
+            break;
+        }
+    }
+    Ok(found)
+}
+
 /// The id of a vendor's schedule.
 pub fn schedule_id(vendor: &str) -> String {
     format!("{COMMAND}.{vendor}")
@@ -142,11 +157,9 @@ pub fn schedule_id(vendor: &str) -> String {
 
 /// What every command of the type is held to.
 pub fn contract(config: &Config) -> Contract {
-    let fetch = RetryPolicy::on([
-        ErrorClass::TransientConnectorError,
-        ErrorClass::RateLimited,
-        ErrorClass::Timeout,
-    ]);
+    let passing =
+        [ErrorClass::TransientConnectorError, ErrorClass::RateLimited, ErrorClass::Timeout];
+    let standard = RetryPolicy::on(passing).attempts(4).backoff([30, 120, 600]);
     let classes = Classes::new(ApprovalClass::A0, Reversibility::R1, Sensitivity::S1);
     let write = EffectType::new(EFFECT).key("{idempotency_key}").classes(classes).not_undone(
         "an idempotent upsert of one partition: running it again overwrites it in place",
@@ -169,8 +182,10 @@ pub fn contract(config: &Config) -> Contract {
             Capability::Queues,
             Capability::Schedules,
         ])
-        .retry(Operation::FetchVendorSnapshot.as_str(), fetch.attempts(4).backoff([30, 120, 600]))
         .queue(NIGHTLY);
+    for operation in Operation::ALL {
+        contract = contract.retry(operation.as_str(), standard.clone());
+    }
     for (operation, policy) in &config.retry {
         contract = contract.retry(operation.as_str(), policy.clone());
     }
@@ -221,20 +236,26 @@ pub fn schedule(config: &Config, vendor: &Vendor) -> Schedule {
 
 /// Adds all that the file describes to a fabric.
 pub fn install(builder: Builder, config: &Config) -> Result<Builder> {
-    spool(config).sweep(FORGOTTEN);
-    let retention = Retention::new()
-        .audit_days(config.policy.audit_days.0)
-        .event_days(config.policy.event_days.0);
-    let mut builder = builder
-        .workspace(config.store.workspace.as_str())
-        .source(COMMAND)
-        .state(Jobs::new(config))
-        .command(sync_vendor_sales, contract(config))
-        .govern(governance(config))
-        .queue(Queue::new(QUEUE))
-        .queue(Queue::new(NIGHTLY))
-        .retention(retention)
-        .connector(warehouse(config)?);
+    install_with(builder, config, warehouse(config)?)
+}
+
+/// The same without schedules and alerts: for work by hand, which must not change what others have
+/// defined.
+pub fn install_by_hand(builder: Builder, config: &Config) -> Result<Builder> {
+    let mut builder = parts(builder, config, warehouse(config)?)?.source("by_hand");
+    for vendor in &config.vendors {
+        builder = builder.connector(VendorConnector::new(vendor, spool(config))?);
+    }
+    Ok(builder)
+}
+
+/// The same with another way to the warehouse.
+pub fn install_with(
+    builder: Builder,
+    config: &Config,
+    warehouse: impl Connector,
+) -> Result<Builder> {
+    let mut builder = parts(builder, config, warehouse)?.source(COMMAND);
     for vendor in &config.vendors {
         builder = builder
             .connector(VendorConnector::new(vendor, spool(config))?)
@@ -246,18 +267,36 @@ pub fn install(builder: Builder, config: &Config) -> Result<Builder> {
     Ok(builder)
 }
 
+fn parts(builder: Builder, config: &Config, warehouse: impl Connector) -> Result<Builder> {
+    let retention = Retention::new()
+        .audit_days(config.policy.audit_days.0)
+        .event_days(config.policy.event_days.0);
+    Ok(builder
+        .workspace(config.store.workspace.as_str())
+        .state(Jobs::new(config))
+        .command(sync_vendor_sales, contract(config))
+        .govern(governance(config))
+        .queue(Queue::new(QUEUE))
+        .queue(Queue::new(NIGHTLY))
+        .retention(retention)
+        .connector(warehouse))
+}
+
+/// Every failed night, and whatever else the standard rules find.
 fn alerts(config: &Config) -> Result<Vec<Sink>> {
+    let failed = AlertRule::new("sync_failed", "command.failed").summary("a night's sync failed");
+    let rules = Alerts::default().rule(failed);
     let mut sinks = Vec::new();
     if let Some(pager) = &config.alerts.pagerduty {
         let key = pager.routing_key.as_str();
         let alert = match &pager.url {
-            Some(url) => Alert::pagerduty_at(url, key, Alerts::default())?,
-            None => Alert::pagerduty(key, Alerts::default())?,
+            Some(url) => Alert::pagerduty_at(url, key, rules.clone())?,
+            None => Alert::pagerduty(key, rules.clone())?,
         };
         sinks.push(Sink::new("alerts-pagerduty", alert));
     }
     if let Some(url) = &config.alerts.slack {
-        sinks.push(Sink::new("alerts-slack", Alert::slack(url.as_str(), Alerts::default())?));
+        sinks.push(Sink::new("alerts-slack", Alert::slack(url.as_str(), rules)?));
     }
     Ok(sinks)
 }

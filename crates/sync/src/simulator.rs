@@ -87,6 +87,8 @@ struct Twist {
     changes_after: Option<u64>,
     /// It says that there is one row more than there is.
     lies: bool,
+    /// Its last row is another one that comes to the same.
+    swaps: bool,
 }
 
 impl Default for State {
@@ -162,6 +164,11 @@ impl Simulator {
         self.lock().twists.entry(date.to_owned()).or_default().lies = true;
     }
 
+    /// Changes the last row of a day, on its last page, so that the totals stay what they were.
+    pub fn swap(&self, date: &str) {
+        self.lock().twists.entry(date.to_owned()).or_default().swaps = true;
+    }
+
     /// Gives changed sales the name that they had before.
     pub fn forget_names(&self) {
         self.lock().forgets_names = true;
@@ -190,6 +197,9 @@ impl Simulator {
         let mut day = Day::of(&source, twist.revision, state.rows);
         if let Some(rows) = twist.rows {
             day.shrink(usize::try_from(rows).unwrap_or(usize::MAX));
+        }
+        if let Some(last) = day.rows.last_mut().filter(|_| twist.swaps) {
+            last["region"] = "elsewhere".into();
         }
         if state.forgets_names {
             day.snapshot_id = format!("snap-{source}");

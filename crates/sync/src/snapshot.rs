@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use steadfast_core::decimal::Decimal;
 use steadfast_core::error::{Error, Result};
+use steadfast_core::json;
 
 use crate::canon;
+use crate::config::Staleness;
 
 /// One page, as the vendor's connector tells of it. Its rows are in the spool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,6 +32,8 @@ pub struct Page {
     pub reported_rows: Option<u64>,
     /// What the vendor says they come to.
     pub reported_sum: Option<Decimal>,
+    /// The columns of its rows, in their order.
+    pub columns: Vec<String>,
     /// How the rows differ from what was agreed.
     #[serde(default)]
     pub drift: BTreeSet<String>,
@@ -50,6 +54,8 @@ pub struct Snapshot {
     pub reported_rows: Option<u64>,
     /// What the vendor says.
     pub reported_sum: Option<Decimal>,
+    /// The columns of all rows, in their order.
+    pub columns: Vec<String>,
     /// How the rows differ from what was agreed.
     pub drift: BTreeSet<String>,
 }
@@ -64,15 +70,17 @@ impl Snapshot {
             sum: Decimal::default(),
             reported_rows: None,
             reported_sum: None,
+            columns: page.columns.clone(),
             drift: BTreeSet::new(),
         };
         whole.take(page);
         whole
     }
 
-    /// Adds a page. False if it is of another snapshot: then all must be fetched again.
+    /// Adds a page. False if it is of another snapshot, or was read by another version of the file:
+    /// then all must be fetched again.
     pub fn add(&mut self, page: Page) -> bool {
-        let same = page.snapshot_id == self.snapshot_id;
+        let same = page.snapshot_id == self.snapshot_id && page.columns == self.columns;
         if same {
             self.take(page);
         }
@@ -110,9 +118,20 @@ impl Snapshot {
         compute_snapshot_hash(&self.snapshot_id)
     }
 
-    /// The second signal.
-    pub fn signal(&self) -> String {
-        format!("{} rows, {}", self.rows, self.sum)
+    /// The second signal: what else must be the same for it to be stale. All pages count.
+    pub fn signal(&self, staleness: Staleness) -> String {
+        match staleness {
+            Staleness::SnapshotId => String::new(),
+            Staleness::Totals => format!("{} rows, {}", self.rows, self.sum),
+            Staleness::Content => {
+                // A page's name ends with the digest of its rows.
+                let of_rows =
+                    |(name, _): &(String, u64)| name.rsplit('-').next().map(str::to_owned);
+                let digests: Vec<String> = self.pages.iter().filter_map(of_rows).collect();
+                let digest = json::digest(digests.join("\n"));
+                format!("{} rows, {}, {digest}", self.rows, self.sum)
+            }
+        }
     }
 }
 
@@ -140,6 +159,7 @@ mod tests {
             next: None,
             reported_rows: Some(5),
             reported_sum: Some("10".parse().unwrap()),
+            columns: vec!["sku".to_owned()],
             drift: BTreeSet::new(),
         }
     }
@@ -172,7 +192,11 @@ mod tests {
     fn r057_rows_and_revenue_are_a_second_signal() {
         let mut whole = Snapshot::of(page(json!("s"), 2, "4.50"));
         assert!(whole.add(page(json!("s"), 3, "5.5")));
-        assert_eq!(whole.signal(), "5 rows, 10");
+        assert_eq!(whole.signal(Staleness::Totals), "5 rows, 10");
+        assert_eq!(whole.signal(Staleness::SnapshotId), "");
+        let content = whole.signal(Staleness::Content);
+        whole.pages[1].0 = "other".to_owned();
+        assert_ne!(whole.signal(Staleness::Content), content, "every page counts");
         assert!(whole.check(Decimal::default()).is_ok());
     }
 
@@ -180,6 +204,8 @@ mod tests {
     fn pages_of_two_snapshots_do_not_mix() {
         let mut whole = Snapshot::of(page(json!("s"), 2, "4.50"));
         assert!(!whole.add(page(json!("t"), 3, "5.5")));
+        let other = Page { columns: vec!["brand".to_owned()], ..page(json!("s"), 3, "5.5") };
+        assert!(!whole.add(other), "the file has changed between two pages");
         assert_eq!(whole.rows, 2);
     }
 

@@ -33,8 +33,6 @@ pub enum Mark {
     Compressed,
     /// The schedule's own rules said no.
     Skipped,
-    /// Its time has not come, or it was before the schedule.
-    None,
 }
 
 impl Mark {
@@ -50,7 +48,6 @@ impl Mark {
             Self::Missed => 'o',
             Self::Compressed => '/',
             Self::Skipped => '-',
-            Self::None => '.',
         }
     }
 
@@ -66,7 +63,6 @@ impl Mark {
             Self::Missed => "missed",
             Self::Compressed => "compressed",
             Self::Skipped => "skipped",
-            Self::None => "none",
         }
     }
 }
@@ -109,7 +105,7 @@ pub async fn nights(
     let mut nights = Vec::new();
     for slot in slots {
         let date = slot.nominal_at.utc_date(-1);
-        let command = job::latest(client, &job::key(config, name, &date)).await?;
+        let command = job::telling(client, &job::key(config, name, &date)).await?;
         let mut night = Night {
             target_date: date,
             mark: of_slot(&slot),

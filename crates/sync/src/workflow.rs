@@ -5,6 +5,8 @@
 //! or neither; pages that were lost on the way are fetched again. Deterministic: whatever differs
 //! from one execution to the next is a recorded step.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use steadfast::connector::Outbound;
@@ -23,6 +25,8 @@ pub const QUEUE: &str = "connector_calls";
 pub const WAREHOUSE: &str = "warehouse";
 /// The one effect.
 pub const EFFECT: &str = "warehouse_partition.write";
+/// Most pages of a snapshot: the load names them all.
+const PAGES: u64 = 15_000;
 /// How often a snapshot that changes while it is fetched, or is lost on the way, is begun again.
 const BEGINNINGS: u32 = 3;
 
@@ -102,6 +106,10 @@ impl Sync {
         &self.job.vendor
     }
 
+    fn signal(&self, snapshot: &Snapshot) -> String {
+        snapshot.signal(self.vendor().staleness)
+    }
+
     /// All pages of one snapshot.
     async fn fetch(&self) -> Result<Snapshot> {
         for _ in 0..BEGINNINGS {
@@ -130,13 +138,22 @@ impl Sync {
         let first = self.page(1, None).await?;
         let mut cursor = first.next.clone();
         let mut snapshot = Snapshot::of(first);
-        let mut number = 1;
+        let (mut number, mut seen) = (1, BTreeSet::new());
         while let Some(at) = cursor {
             number += 1;
+            let endless = |why: &str| {
+                let text = format!("the pages do not end: {why} after {number} pages");
+                Err(Error::invalid("SF-1006", text))
+            };
+            if number > PAGES {
+                return endless("the next one is still named");
+            }
+            if !seen.insert(at.clone()) {
+                return endless("one is named that was fetched before");
+            }
             let page = self.page(number, Some(&at)).await?;
-            if page.next.as_ref() == Some(&at) {
-                let text = format!("page {number} names itself as the next one");
-                return Err(Error::invalid("SF-1001", text));
+            if snapshot.reported_rows.is_some_and(|all| snapshot.rows + page.rows > all) {
+                return endless("there are more rows than the vendor says");
             }
             cursor = page.next.clone();
             if !snapshot.add(page) {
@@ -161,7 +178,8 @@ impl Sync {
 
     /// Whether the snapshot is the one that this day, or else the last day before it, holds.
     async fn is_known(&self, snapshot: &Snapshot, hash: &str) -> Result<bool> {
-        let about = json!({ "hash": hash, "signal": snapshot.signal() });
+        let signal = self.signal(snapshot);
+        let about = json!({ "hash": hash, "signal": signal });
         self.cx.audit("snapshot.hashed", self.about(about.clone())).await?;
         let asked = json!({
             "where": self.job.owner(&self.order), "key": ["target_date"], "last_first": true,
@@ -169,7 +187,7 @@ impl Sync {
         });
         let found: Value = self.select(Operation::LoadLastHash, asked).await?;
         let last = &found["rows"][0];
-        let same_signal = last["signal"].as_str() == Some(&snapshot.signal());
+        let same_signal = is_stale(&signal, last["signal"].as_str());
         let stale = is_stale(hash, last["content_hash"].as_str()) && same_signal;
         if !stale {
             self.cx.audit("snapshot.fresh_detected", self.about(about)).await?;
@@ -186,7 +204,11 @@ impl Sync {
 
     async fn load(&self, snapshot: &Snapshot, hash: &str) -> Result<()> {
         self.cx.audit("warehouse.upsert.started", self.about(json!({ "hash": hash }))).await?;
-        let effect = Effect::of(EFFECT).step(Operation::UpsertWarehousePartition.as_str());
+        // Its payload says what is written, not by which pages: a snapshot that had to be fetched
+        // again is the same effect.
+        let effect = Effect::of(EFFECT)
+            .step(Operation::UpsertWarehousePartition.as_str())
+            .payload(self.job.partition(&self.order));
         let request = self.load_request(snapshot, hash);
         let loaded: Value = self.cx.effect_via(effect, WAREHOUSE, request).queue(QUEUE).await?;
         self.cx.audit("warehouse.upsert.succeeded", self.about(loaded)).await
@@ -206,7 +228,7 @@ impl Sync {
         for (name, value) in [
             ("content_hash", json!(hash)),
             ("snapshot_id", json!(snapshot.snapshot_id.to_string())),
-            ("signal", json!(snapshot.signal())),
+            ("signal", json!(self.signal(snapshot))),
             ("row_count", json!(snapshot.rows)),
             ("command_key", json!(self.cx.context().idempotency_key)),
         ] {
@@ -223,7 +245,7 @@ impl Sync {
         let input = json!({
             "partition": partition,
             "key": key,
-            "columns": vendor.fields.keys().map(|column| column.as_str()).collect::<Vec<_>>(),
+            "columns": snapshot.columns,
             "pages": snapshot.pages.iter().map(page).collect::<Vec<_>>(),
             "expect": expect,
             "also": { "upsert": self.job.state_table.as_str(), "key": of_partition, "row": row },

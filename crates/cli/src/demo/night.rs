@@ -40,7 +40,7 @@ impl Event {
             Self::DownLater => "503 on the second page",
             Self::Busy => "429, come again in 40 s",
             Self::Cut => "the connection is cut",
-            Self::BadRequest => "400: failed at once; an operator runs it again",
+            Self::BadRequest => "400: failed, on-call paged; run again by an operator",
             Self::Forbidden => "401: failed, on-call paged; run again with access",
             Self::Twice => "the schedule fires twice",
             Self::Cancel => "cancelled while fetching; an operator runs it again",

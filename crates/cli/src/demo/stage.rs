@@ -49,7 +49,7 @@ impl Stage {
         let dates: Vec<String> = (2..NIGHTS + 2).rev().map(day).collect();
         let begin = fires_at(&dates[0])?.before(Duration::from_secs(60));
         let clock = LeapEnv::at(begin);
-        let opened = store::open(&config.store.url).await?;
+        let opened = store::open(&config.store.address()?).await?;
         let client = Client::over(clock.clone(), opened, config.store.workspace.as_str())?;
         let mut stage = Self { dir, url, vendor, client, clock, dates, config, worker: None };
         stage.start_worker().await?;
@@ -86,7 +86,7 @@ impl Stage {
     /// Waits until on-call was told, for a while.
     pub(super) async fn paged(&mut self) -> anyhow::Result<usize> {
         let began = std::time::Instant::now();
-        while self.vendor.pages() == 0 && began.elapsed() < Duration::from_secs(10) {
+        while self.vendor.pages() < super::FAILURES && began.elapsed() < Duration::from_secs(10) {
             // Whoever sends alerts looks each second.
             let next = self.clock.now().after(Duration::from_secs(1));
             self.leap_to(next).await?;
@@ -120,7 +120,7 @@ impl Stage {
     }
 }
 
-/// The file that `init` writes, for this vendor and these files.
+/// The configuration, for this vendor and these files.
 fn configuration(dir: &Path, url: &str) -> String {
     let dir = dir.display();
     format!(

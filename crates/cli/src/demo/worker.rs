@@ -22,7 +22,7 @@ pub(crate) struct Args {
 pub(crate) async fn worker(args: Args) -> anyhow::Result<ExitCode> {
     let config = Config::load(&args.file)?;
     let clock = LeapEnv::ahead_by(args.ahead);
-    let builder = Steadfast::open(&config.store.url)
+    let builder = Steadfast::open(config.store.address()?)
         .env(clock.clone())
         .worker_name("demo")
         .poll(Duration::from_millis(5), Duration::from_millis(20));

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
-use steadfast::{Client, Env as _};
+use steadfast::Env as _;
 use steadfast_sync::Config;
 use steadfast_sync::status::{Mark, Night, nights};
 
@@ -21,17 +21,14 @@ pub(super) struct Args {
 }
 
 pub(super) async fn status(config: &Config, args: &Args, how: Output) -> anyhow::Result<ExitCode> {
-    if let Some(file) = config.store.url.strip_prefix("sqlite://")
-        && !std::path::Path::new(file).exists()
-    {
-        anyhow::bail!("there is no store {file} yet; `steadfast sync start` makes it");
-    }
-    let client = Client::connect_to(&config.store.url, config.store.workspace.as_str()).await?;
+    let client = super::reader(config).await?;
     let until = steadfast::TokioEnv::current().now();
     let first = until.before(Duration::from_secs(args.nights * 86_400)).utc_date(0);
     let from = steadfast::parse_moment(&first)?;
     for vendor in &config.vendors {
-        let found = nights(&client, config, vendor, (from, until)).await?;
+        let mut found = nights(&client, config, vendor, (from, until)).await?;
+        let surplus = found.len().saturating_sub(usize::try_from(args.nights)?);
+        found.drain(..surplus);
         let name = vendor.name.as_str();
         match how {
             Output::Table if !args.long => strip(name, &found),

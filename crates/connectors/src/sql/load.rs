@@ -75,6 +75,12 @@ struct Also {
     row: Map<String, Value>,
 }
 
+impl Load {
+    pub(super) fn page_names(&self) -> impl Iterator<Item = &String> {
+        self.pages.iter().map(|page| &page.name)
+    }
+}
+
 /// Understands a request.
 pub(super) fn plan(table: &str, input: &Value) -> Result<Load> {
     let input = Input::deserialize(input).map_err(refused)?;

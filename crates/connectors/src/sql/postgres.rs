@@ -43,7 +43,9 @@ impl Pool {
         config.connect_timeout(CONNECT.min(timeout)).application_name("steadfast");
         // The server must not go on with what nobody waits for.
         let options = config.get_options().unwrap_or_default();
-        let options = format!("{options} -c statement_timeout={}", timeout.as_millis());
+        // Moments without an offset are in UTC, on every database.
+        let patience = timeout.as_millis();
+        let options = format!("{options} -c timezone=UTC -c statement_timeout={patience}");
         config.options(options.trim());
         if let Some(password) = password {
             config.password(password);

@@ -80,13 +80,16 @@ pub(super) async fn create(session: &mut Session, shape: &Shape) -> Result<()> {
     if session.query(seen, Vec::<Value>::new()).await.is_ok() {
         return Ok(());
     }
-    if let Some((schema, _)) = shape.table.split_once('.')
-        && dialect != Dialect::Sqlite
-    {
-        let sql = format!("CREATE SCHEMA IF NOT EXISTS {}", dialect.quoted(schema));
-        session.plain(&sql).await?;
+    let made = session.plain(&dialect.create(shape)).await;
+    // Perhaps for lack of its schema; whoever may not make one is not asked to without need.
+    match shape.table.split_once('.') {
+        Some((schema, _)) if made.is_err() && dialect != Dialect::Sqlite => {
+            let sql = format!("CREATE SCHEMA IF NOT EXISTS {}", dialect.quoted(schema));
+            session.plain(&sql).await?;
+            session.plain(&dialect.create(shape)).await
+        }
+        _ => made,
     }
-    session.plain(&dialect.create(shape)).await
 }
 
 impl Dialect {

@@ -87,7 +87,7 @@ impl Warehouse {
         let pages = all.chunks(4).map(|skus| {
             let line = |sku: &u64| format!("[\"1.10\",\"{sku:03}\",\"a\\tb\\\\ {hash} é\\n\"]\n");
             let lines: String = skus.iter().map(line).collect();
-            json!({ "name": self.spool().put(lines.as_bytes()).unwrap(), "rows": skus.len() })
+            json!({ "name": self.spool().put("t", lines.as_bytes()).unwrap(), "rows": skus.len() })
         });
         json!({
             "partition": { "vendor_name": "acme_sales", "target_date": DAY },
@@ -160,7 +160,7 @@ async fn r028_a_load_that_is_wrong_changes_nothing() {
         };
         let gone = json!([{ "name": "00ff", "rows": 6 }]);
         let lines = "[\"1\",\"x\",null]\n[\"1\",\"x\",null]\n";
-        let twice = warehouse.spool().put(lines.as_bytes()).unwrap();
+        let twice = warehouse.spool().put("t", lines.as_bytes()).unwrap();
         for (at, value, code, class) in [
             ("/expect/rows", json!(7), "SF-0728", ErrorClass::ValidationError),
             ("/expect/sum/is", json!("6.7"), "SF-0728", ErrorClass::ValidationError),

@@ -4,7 +4,7 @@ use steadfast::{Client, CommandStatus};
 use steadfast_sync::Report;
 use steadfast_sync::simulator::Answer;
 
-use super::world::{World, everywhere};
+use super::world::{Held, World, everywhere, everywhere_slow};
 
 async fn cancel(client: &Client, id: &str) -> CommandStatus {
     client.command::<Report>(id).cancel("not tonight", "user:operator").await.unwrap()
@@ -29,6 +29,26 @@ async fn r036_a_cancel_while_fetching_writes_nothing() {
         assert!(place("command.cancelling") < place("command.cancelled"));
         assert!(place("command.cancelling").is_some());
         assert_eq!(place("warehouse.upsert.started"), None);
+        world.fabric.shutdown().await;
+    })
+    .await;
+}
+
+/// R37: cancelled while loading: the load ends, the partition is valid, and then it is cancelled.
+#[tokio::test(flavor = "multi_thread")]
+async fn r037_a_cancel_while_loading_leaves_a_whole_partition() {
+    everywhere_slow(async |world: World, load: Held| {
+        let date = "2026-06-01";
+        let id = world.fire(date).await;
+        load.begun().await;
+        assert_eq!(cancel(&world.fabric, &id).await, CommandStatus::Cancelling);
+        load.release();
+        let info = world.end(&id).await;
+        assert_eq!(info.command.status, CommandStatus::Cancelled);
+        assert_eq!(world.held(date).await, world.has(date));
+        assert_eq!(world.writes().await, 1);
+        // What is known of the partition is known all the same.
+        assert_eq!(world.table("vendor_sync_state", serde_json::json!({})).await.len(), 1);
         world.fabric.shutdown().await;
     })
     .await;

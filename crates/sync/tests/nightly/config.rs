@@ -64,6 +64,33 @@ fn a_mistake_has_a_line_and_a_suggestion() {
 }
 
 #[test]
+fn a_zone_in_which_a_day_would_be_passed_over_is_refused() {
+    let odd = GOOD.replace("0 3 * * *", "30 0 * * *").replace("\"UTC\"", "\"Europe/London\"");
+    let said = Config::parse(&odd, "f").unwrap_err().to_string();
+    assert!(said.contains("clocks change"), "{said}");
+    let fine = GOOD.replace("\"UTC\"", "\"Europe/London\"");
+    Config::parse(&fine, "f").unwrap();
+}
+
+#[test]
+fn vendors_that_share_a_table_have_the_same_keys() {
+    let two = |fields: &str| {
+        format!(
+            "{GOOD}\n[[vendor]]\nname = \"other\"\nbase_url = \"https://b.example\"\n\
+             [vendor.fields]\n{fields}\n"
+        )
+    };
+    Config::parse(&two("sku = { key = true }\nnote = {}"), "f").unwrap();
+    for (fields, word) in [
+        ("sku = {}\nean = { key = true }", "other key fields"),
+        ("sku = { key = true }\nrevenue = {}", "another type"),
+    ] {
+        let said = Config::parse(&two(fields), "f").unwrap_err().to_string();
+        assert!(said.contains(word), "{said}");
+    }
+}
+
+#[test]
 fn what_no_single_value_can_know_is_checked_too() {
     let two = format!(
         "{GOOD}\n[[vendor]]\nname = \"acme_sales\"\nbase_url = \"https://b.example\"\n\

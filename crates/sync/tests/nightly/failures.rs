@@ -126,5 +126,15 @@ async fn a_lost_page_is_fetched_again() {
     assert_eq!(world.statuses(date), [200; 4]);
     assert_eq!(world.held(date).await, world.has(date));
     assert_eq!(world.writes().await, 1);
+    // The vendor may have moved on meanwhile.
+    let date = "2026-06-02";
+    world.vendor.on_page(date, 2, Answer::Held);
+    world.vendor.revise_after(date, 2);
+    let id = world.fire(date).await;
+    world.asked(date, 2).await;
+    std::fs::remove_dir_all(&world.config.store.spool).unwrap();
+    world.vendor.release();
+    assert_eq!(report(&world.end(&id).await).outcome, Outcome::Loaded);
+    assert_eq!(world.held(date).await, world.has(date));
     world.fabric.shutdown().await;
 }

@@ -161,8 +161,24 @@ async fn r057_rows_that_change_under_the_same_name_are_fresh() {
     world.fabric.shutdown().await;
 }
 
+/// X18: a change on the last page alone is seen, where every row counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn x18_every_page_counts() {
+    let world = World::with_vendor("staleness = \"content\"").await;
+    report(&world.night("2026-06-01").await);
+    assert_eq!(report(&again(&world, "2026-06-01", 2).await).outcome, Outcome::Stale);
+    world.vendor.swap("2026-06-01");
+    assert_eq!(report(&again(&world, "2026-06-01", 3).await).outcome, Outcome::Loaded);
+    let rows = world.table("sales_daily", json!({ "region": "elsewhere" })).await;
+    assert_eq!(rows.len(), 1);
+    // What was loaded is no longer on its way.
+    let left = std::fs::read_dir(&world.config.store.spool).unwrap().count();
+    assert!(left <= 2, "pages of the stale snapshot at most: {left}");
+    world.fabric.shutdown().await;
+}
+
 /// An explicit new revision of a day.
-async fn again(world: &World, date: &str, number: u32) -> steadfast::CommandInfo {
+pub(crate) async fn again(world: &World, date: &str, number: u32) -> steadfast::CommandInfo {
     let order = job::order(&world.config.vendors[0], date);
     let key = job::revision(&job::key(&world.config, VENDOR, date), number);
     let call = world.fabric.submit_named::<Report>(job::COMMAND, &order);

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use steadfast::connector::{Connector, Operation, Outbound};
-use steadfast::{CommandInfo, CommandStatus, ErrorClass, Steadfast, Timestamp, parse_moment};
+use steadfast::connector::{Connector, Inbound, Limits, Operation, Outbound, Probe};
+use steadfast::{
+    CommandInfo, CommandStatus, ErrorClass, Result, Retry, Steadfast, Timestamp, parse_moment,
+};
 use steadfast_connectors::{Sql, SqlConnector};
 use steadfast_core::decimal::Decimal;
 use steadfast_sync::leap::LeapEnv;
@@ -13,6 +16,7 @@ use steadfast_sync::simulator::{FIELDS, Seen, Simulator};
 use steadfast_sync::{Config, Report, job, warehouse};
 use steadfast_testkit::db::{DbKind, TestDb};
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 
 pub(crate) const VENDOR: &str = "acme_sales";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,6 +38,73 @@ pub(crate) async fn everywhere(test: impl AsyncFn(World)) {
     }
 }
 
+/// The same with a warehouse whose loads wait for a word.
+pub(crate) async fn everywhere_slow(test: impl AsyncFn(World, Held)) {
+    for (store, warehouse) in TestDb::all().into_iter().zip(TestDb::all()) {
+        let held = Held::default();
+        let slow = Some(held.clone());
+        let world = World::made(store, warehouse, ["", ""], |vendor| vendor, slow).await;
+        test(world, held).await;
+    }
+}
+
+/// Loads that are held. Cloning it gives the same.
+#[derive(Clone)]
+pub(crate) struct Held(Arc<(Semaphore, Semaphore)>);
+
+impl Default for Held {
+    fn default() -> Self {
+        Self(Arc::new((Semaphore::new(0), Semaphore::new(0))))
+    }
+}
+
+impl Held {
+    /// Waits until a load has begun.
+    pub(crate) async fn begun(&self) {
+        within("a load begins", self.0.0.acquire()).await.unwrap().forget();
+    }
+
+    /// Lets a load go on.
+    pub(crate) fn release(&self) {
+        self.0.1.add_permits(1);
+    }
+}
+
+/// A way to the warehouse on which loads are held.
+struct Slow(SqlConnector, Option<Held>);
+
+impl Connector for Slow {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn scope(&self) -> &[Operation] {
+        self.0.scope()
+    }
+
+    fn send<'a>(&'a self, request: &'a Outbound) -> BoxFuture<'a, Result<Inbound>> {
+        Box::pin(async move {
+            if let Some(held) = self.1.as_ref().filter(|_| request.operation.starts_with("load")) {
+                held.0.0.add_permits(1);
+                held.0.1.acquire().await.unwrap().forget();
+            }
+            self.0.send(request).await
+        })
+    }
+
+    fn probe<'a>(&'a self, request: &'a Outbound) -> BoxFuture<'a, Result<Probe>> {
+        self.0.probe(request)
+    }
+
+    fn limits(&self) -> Limits {
+        self.0.limits()
+    }
+
+    fn retry(&self) -> Retry {
+        self.0.retry()
+    }
+}
+
 impl World {
     /// On files, with more lines of configuration and another vendor.
     pub(crate) async fn small(more: &str, vendor: impl FnOnce(Simulator) -> Simulator) -> Self {
@@ -51,6 +122,16 @@ impl World {
         more: [&str; 2],
         vendor: impl FnOnce(Simulator) -> Simulator,
     ) -> Self {
+        Self::made(store, at, more, vendor, None).await
+    }
+
+    async fn made(
+        store: TestDb,
+        at: TestDb,
+        more: [&str; 2],
+        vendor: impl FnOnce(Simulator) -> Simulator,
+        held: Option<Held>,
+    ) -> Self {
         let dir = TempDir::new().unwrap();
         let vendor = vendor(Simulator::new());
         let url = vendor.listen().await.unwrap();
@@ -60,7 +141,9 @@ impl World {
         let clock = LeapEnv::at(parse_moment("2026-06-01T12:00:00+00:00").unwrap());
         let builder = Steadfast::open(&config.store.url).env(clock.clone());
         let builder = builder.poll(Duration::from_millis(5), Duration::from_millis(50));
-        let fabric = job::install(builder, &config).unwrap().start().await.unwrap();
+        let way = Slow(job::warehouse(&config).unwrap(), held);
+        let builder = job::install_with(builder, &config, way).unwrap();
+        let fabric = builder.start().await.unwrap();
         let mut look = Sql::connect("look", format!("file:{}", dir.path().join("url").display()));
         let schema = schema(&at);
         for table in ["sales_daily", "vendor_sync_state", "steadfast_outbound"] {

@@ -20,18 +20,6 @@ const CONFIG: &str = r#"
 url = "given"
 [warehouse]
 url = "sqlite://warehouse.db"
-[retry.load_last_hash]
-retryable = ["transient_connector_error", "rate_limited", "timeout"]
-max_attempts = 50
-backoff_seconds = [5]
-[retry.upsert_warehouse_partition]
-retryable = ["transient_connector_error", "rate_limited", "timeout"]
-max_attempts = 50
-backoff_seconds = [5]
-[retry.record_hash]
-retryable = ["transient_connector_error", "rate_limited", "timeout"]
-max_attempts = 50
-backoff_seconds = [5]
 [[vendor]]
 name = "acme_sales"
 base_url = "http://vendor.example"

@@ -106,6 +106,7 @@ impl Vendor {
             next,
             reported_rows: Some(rows),
             reported_sum: Some(sum),
+            columns: vec!["revenue".to_owned(), "sku".to_owned()],
             drift: BTreeSet::new(),
         };
         let output = serde_json::to_value(output).unwrap();
