@@ -42,7 +42,13 @@ impl Nats {
         let name = format!("test_{}", uuid::Uuid::now_v7().simple());
         let subjects = vec![format!("{name}.>")];
         let config = stream::Config { name: name.clone(), subjects, ..stream::Config::default() };
-        context.create_stream(config).await.unwrap();
+        // The same again is no other stream: a server whose disk is busy may answer too late.
+        for tries in 1.. {
+            match context.create_stream(config.clone()).await {
+                Ok(_) => break,
+                Err(error) => assert!(tries < 5, "no stream: {error}"),
+            }
+        }
         Some(Self { url, context, name })
     }
 
@@ -73,11 +79,14 @@ impl Nats {
         (info.num_ack_pending, info.num_pending)
     }
 
-    /// Waits until the server has every answer.
+    /// Waits until the server has every answer: they are on their way when a source has ended.
     async fn settled(&self) {
-        while self.open().await != (0, 0) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let all = async {
+            while self.open().await != (0, 0) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, all).await.expect("the server has every answer");
     }
 
     async fn end(self) {
@@ -165,7 +174,7 @@ fn an_event_that_was_taken_is_not_delivered_again_and_the_next_source_goes_on_fr
         }
         log.run_until(&nats.source(), |_| false, |log| log.events().len() >= 5, QUIET).await;
         assert_eq!(log.numbers(), [1, 2, 3, 4, 5]);
-        assert_eq!(nats.open().await, (0, 0));
+        nats.settled().await;
 
         nats.order(6).await;
         let next = Log::default();
@@ -186,7 +195,7 @@ fn an_event_that_could_not_be_kept_comes_again_until_it_is() {
         assert_eq!(events.len(), 3, "twice in vain, and then no more");
         assert!(events.iter().all(|event| *event == events[0]), "the same id, the same time");
         assert!(started.elapsed() >= Duration::from_secs(3) + QUIET, "after one second, then two");
-        assert_eq!(nats.open().await, (0, 0));
+        nats.settled().await;
     });
 }
 
@@ -212,7 +221,7 @@ fn r068_an_event_whose_taker_died_goes_to_the_next_with_the_same_id() {
         let next = Log::default();
         next.run_until(&nats.source(), |_| false, |log| !log.events().is_empty(), QUIET).await;
         assert_eq!(next.events(), seen.events(), "the same in every way");
-        assert_eq!(nats.open().await, (0, 0));
+        nats.settled().await;
     });
 }
 
@@ -225,7 +234,7 @@ fn a_message_that_is_no_event_is_rejected_once_and_holds_up_nobody() {
         let both = |log: &Log| !log.events().is_empty() && !log.rejected().is_empty();
         log.run_until(&nats.source(), |_| false, both, QUIET).await;
         assert_eq!((log.numbers(), log.rejected()), (vec![1], vec!["garbage".to_owned()]));
-        assert_eq!(nats.open().await, (0, 0));
+        nats.settled().await;
     });
 }
 
@@ -243,7 +252,7 @@ fn slow_work_is_not_mistaken_for_a_dead_worker() {
         let source = nats.source();
         source.run(take, |bytes, error| log.reject(bytes, error), stop).await.unwrap();
         assert_eq!(log.events().len(), 1, "stopping waited for the work, and the server did too");
-        assert_eq!(nats.open().await, (0, 0));
+        nats.settled().await;
     });
 }
 
@@ -293,14 +302,18 @@ fn a_lost_connection_and_a_deleted_consumer_are_got_over() {
             nats.settled().await;
             line.cut();
             nats.order(2).await;
-            wait(|| log.numbers() == [1, 2]).await;
+            wait(|| log.numbers().contains(&2)).await;
             nats.settled().await;
             let stream = nats.context.get_stream(&nats.name).await.unwrap();
             stream.delete_consumer("steadfast").await.unwrap();
             nats.order(3).await;
         };
-        // With the consumer went its position: all of them come again, with the ids they had.
-        let all = |log: &Log| log.numbers() == [1, 1, 2, 2, 3];
+        // With the consumer went its position: all of them come again, with the ids they had. One
+        // whose answer was cut off may come once more.
+        let all = |log: &Log| {
+            let times = |number| log.numbers().into_iter().filter(|n| *n == number).count();
+            times(1) >= 2 && times(2) >= 2 && times(3) >= 1
+        };
         futures::join!(log.run_until(&source, |_| false, all, Duration::ZERO), disturb);
     });
 }
