@@ -5,6 +5,7 @@
 //! errors.
 //! Deliberately absent: anything that needs two operations to be safe.
 
+mod approval;
 mod command;
 mod govern;
 mod publish;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use steadfast_core::driver::Outcome;
 
+pub use approval::*;
 pub use command::*;
 pub use govern::*;
 pub use publish::*;

@@ -2,7 +2,8 @@
 
 use steadfast_core::{CommandStatus, Error, Timestamp};
 
-use super::govern::{Govern, Hold};
+use super::approval::Hold;
+use super::govern::Govern;
 use super::run::{Lease, Start};
 
 /// A command, whole.
