@@ -42,6 +42,8 @@ enum Verb {
         #[arg(long, default_value = "")]
         reason: String,
     },
+    /// Takes a failed command back, where that has halted: goes on with what is left to undo.
+    TakeBack { id: String },
 }
 
 fn status(text: &str) -> Result<CommandStatus, String> {
@@ -74,6 +76,10 @@ pub(crate) async fn command(args: Args) -> anyhow::Result<ExitCode> {
         Verb::Cancel { id, reason } => {
             let status = client.command::<()>(id.clone()).cancel(&reason, &by).await?;
             eprintln!("{id} is {status}");
+        }
+        Verb::TakeBack { id } => {
+            let run_id = client.command::<()>(id.clone()).take_back(&by).await?;
+            eprintln!("{id} is taken back by run {run_id}");
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -115,6 +115,9 @@ pub fn standard() -> Vec<Rule> {
         Rule::new("effect_unknown", "effect.unknown")
             .severity(Severity::Critical)
             .summary("nobody knows whether an effect took place"),
+        Rule::new("effect_contradicted", "effect.contradicted")
+            .severity(Severity::Critical)
+            .summary("an effect did not end as the ledger has it"),
         late("command.expired"),
         // What waits on a queue cannot become expired: it is cancelled, and says why.
         late("command.cancelled").field("/error/code", "SF-0510"),
@@ -300,6 +303,7 @@ mod tests {
             ("schedule.missed", "schedule_missed"),
             ("approval.expired", "approval_expired"),
             ("effect.unknown", "effect_unknown"),
+            ("effect.contradicted", "effect_contradicted"),
             ("command.expired", "deadline_not_met"),
             ("compensation_drift", "compensation_drift"),
             ("effect.compensation_drift", "compensation_drift"),

@@ -99,6 +99,8 @@ struct Body {
     retryable: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    no_effect: bool,
 }
 
 impl Error {
@@ -121,6 +123,7 @@ impl Error {
             data: None,
             retryable: None,
             retry_after_ms: None,
+            no_effect: false,
         }))
     }
 
@@ -164,6 +167,27 @@ impl Error {
     pub fn retry_after(mut self, d: Duration) -> Self {
         self.0.retry_after_ms = Some(u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
         self
+    }
+
+    /// The same error, of a request that changed nothing: it never left, or whoever got it said
+    /// that all of it was taken back.
+    pub fn without_effect(mut self) -> Self {
+        self.0.no_effect = true;
+        self
+    }
+
+    /// Whether what failed may have been done all the same: a request left, and nobody said what
+    /// became of it.
+    pub fn is_unclear(&self) -> bool {
+        let silent = match self.class() {
+            ErrorClass::Timeout | ErrorClass::TransientConnectorError | ErrorClass::Panic => true,
+            ErrorClass::Application | ErrorClass::RateLimited | ErrorClass::Conflict => false,
+            ErrorClass::ValidationError | ErrorClass::PermanentConnectorError => false,
+            ErrorClass::PolicyDenied | ErrorClass::PermissionDenied => false,
+            ErrorClass::ApprovalRejected | ErrorClass::NotFound | ErrorClass::Cancelled => false,
+            ErrorClass::NonDeterminism | ErrorClass::RetriesExceeded | ErrorClass::Store => false,
+        };
+        silent && !self.0.no_effect
     }
 
     /// The shortest wait before another try, where the other side named one.

@@ -45,6 +45,8 @@ pub(crate) struct Call {
     pub(crate) blocked: bool,
     /// Whether an attempt was begun of which nobody has said that it did nothing.
     pub(crate) begun: bool,
+    /// Whether one of the attempts may have done it, although no answer says so.
+    pub(crate) unclear: bool,
     /// Whether the attempt that ended was made: an answer may also come from somebody else.
     pub(crate) sent: bool,
     /// Whether people have said yes to it.
@@ -53,6 +55,8 @@ pub(crate) struct Call {
     pub(crate) doubt: Option<Error>,
     /// Whether the attempt under way asks whether it was done.
     pub(crate) probing: bool,
+    /// How often the receiver was asked and could not be reached.
+    pub(crate) probes: u32,
     /// What it waits to be told.
     pub(crate) asking: Option<Asking>,
     /// The effect of another run that it finds out about, if it does.
@@ -80,17 +84,23 @@ pub(crate) struct Settling {
     pub(crate) way_back: bool,
     /// Whether it is looked at again later, because somebody may still be at it.
     pub(crate) later: bool,
+    /// What the record of an earlier look says, if there is one.
+    pub(crate) known: Option<Look>,
+}
+
+/// How far an earlier look at an open effect has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It was being made again, or a person was asked: the ledger says which.
+    Begun,
+    /// It is made again at this time.
+    Due(Timestamp),
 }
 
 impl Call {
-    /// Whether it may have been done although no answer says so.
+    /// Whether the attempt that ended so may have done it although no answer says so.
     pub(crate) fn is_unclear(&self, error: &Error) -> bool {
-        let class = error.class();
-        let silent = matches!(
-            class,
-            ErrorClass::Timeout | ErrorClass::TransientConnectorError | ErrorClass::Panic
-        );
-        self.sent && silent
+        self.sent && error.is_unclear()
     }
 
     /// The effect that it is, if it is one.

@@ -122,6 +122,31 @@ impl Client {
         }
     }
 
+    /// Takes a failed command back: where a compensation has failed and was repaired since, or
+    /// where somebody has said since that an effect was done. Gives the run that does it.
+    pub async fn take_back(&self, command_id: &str, actor: &str) -> Result<String> {
+        let take = op::TakeBack {
+            workspace: self.hub.workspace.clone(),
+            command_id: command_id.to_owned(),
+            actor: actor.to_owned(),
+            now: self.hub.now(),
+        };
+        let conflict = |text: String| Err(Error::new(ErrorClass::Conflict, "SF-0838", text));
+        match self.ask(take).await? {
+            op::TakenBack::Begun(run_id) => {
+                self.ring();
+                Ok(run_id)
+            }
+            op::TakenBack::Nothing => {
+                conflict(format!("command \"{command_id}\" has nothing left to take back"))
+            }
+            op::TakenBack::NotFailed(status) => conflict(format!(
+                "command \"{command_id}\" is {status}; only a failed one is taken back by hand"
+            )),
+            op::TakenBack::NotFound => Err(no_command(command_id)),
+        }
+    }
+
     /// Waits until a command is over.
     pub async fn wait_command(&self, command_id: &str) -> Result<op::CommandRow> {
         let mut pause = Duration::from_millis(5);

@@ -9,6 +9,7 @@
 mod attempt;
 mod begin;
 mod commit;
+mod doubt;
 mod govern;
 mod look;
 mod people;

@@ -468,6 +468,12 @@ impl<T> Command<T> {
         self.client.inner.cancel_command(&self.command_id, reason, actor).await
     }
 
+    /// Takes it back, where it has failed and something is left to undo: a compensation that failed
+    /// was repaired since, say. Gives the run that does it.
+    pub async fn take_back(&self, actor: &str) -> Result<String> {
+        self.client.inner.take_back(&self.command_id, actor).await
+    }
+
     /// Waits until it is over, whichever way.
     pub async fn ended(&self) -> Result<CommandInfo> {
         self.client.inner.wait_command(&self.command_id).await?;

@@ -222,6 +222,8 @@ operations! {
     CancelCommand -> CommandCancelled, Write;
     /// Ends commands whose time is up.
     SettleCommands -> Settled, Write;
+    /// Takes a failed command back.
+    TakeBack -> TakenBack, Write;
     /// Makes a command wait for another one.
     Depend -> Depended, Write;
     /// Takes from what all workers share.

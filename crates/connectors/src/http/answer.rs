@@ -182,7 +182,9 @@ impl Exchange<'_> {
             () => (ErrorClass::TransientConnectorError, "broke off"),
         };
         let why = format!("{what}: {}", causes(&error));
-        self.error(class, "SF-0719", self.hide(why.into()))
+        let unsent = error.is_connect();
+        let error = self.error(class, "SF-0719", self.hide(why.into()));
+        if unsent { error.without_effect() } else { error }
     }
 
     fn error(&self, class: ErrorClass, code: &str, why: impl std::fmt::Display) -> Error {

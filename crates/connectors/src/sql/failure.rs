@@ -45,9 +45,9 @@ pub(super) fn postgres(error: &tokio_postgres::Error) -> Error {
 fn by_sqlstate(state: &str, message: &str) -> Error {
     let why = format!("{state} {message}");
     match state {
-        // A statement's own time is up.
-        "57014" => late(why),
-        "40001" | "40P01" | "55P03" | "25006" => passing(why),
+        // A statement's own time is up, or others were first: the transaction was taken back.
+        "57014" => late(why).without_effect(),
+        "40001" | "40P01" | "55P03" | "25006" => passing(why).without_effect(),
         "42501" | "42P01" => lasting(why),
         _ => match state.get(..2) {
             Some("08" | "53" | "57" | "58" | "XX") => passing(why),
@@ -72,12 +72,14 @@ pub(super) fn mysql(error: &mysql_async::Error) -> Error {
 fn by_number(number: u16, state: &str, message: &str) -> Error {
     let why = format!("{number} {message}");
     match number {
-        // Deadlock, lock wait, changed under us; connections lost, refused, too many, shutdown.
-        1213 | 1205 | 1020 | 2006 | 2013 | 1040 | 1053 | 1203 | 1226 | 1927 => passing(why),
+        // Deadlock, lock wait, changed under us; too many connections.
+        1213 | 1205 | 1020 | 1040 | 1203 | 1226 => passing(why).without_effect(),
+        // Connections lost, shutdown.
+        2006 | 2013 | 1053 | 1927 => passing(why),
         // Read-only after a failover; out of room.
-        1290 | 1792 | 1836 | 1021 | 1037 | 1041 | 1114 => passing(why),
+        1290 | 1792 | 1836 | 1021 | 1037 | 1041 | 1114 => passing(why).without_effect(),
         // A statement's own time is up, on either server.
-        1969 | 3024 => late(why),
+        1969 | 3024 => late(why).without_effect(),
         // Defaults, ranges, lengths, types and checks that have no SQLSTATE of their own.
         1048 | 1054 | 1062 | 1136 | 1264 | 1265 | 1292 | 1364 | 1366 | 1406 => unfit(why),
         1451 | 1452 | 3140 | 3819 | 4025 => unfit(why),
@@ -93,9 +95,8 @@ pub(super) fn sqlite(error: &rusqlite::Error) -> Error {
     use rusqlite::ErrorCode as C;
     let why = error.to_string();
     match error.sqlite_error_code() {
-        Some(C::DatabaseBusy | C::DatabaseLocked | C::DiskFull | C::SystemIoFailure) => {
-            passing(why)
-        }
+        Some(C::DatabaseBusy | C::DatabaseLocked) => passing(why).without_effect(),
+        Some(C::DiskFull | C::SystemIoFailure) => passing(why),
         Some(C::OutOfMemory | C::SchemaChanged) => passing(why),
         Some(C::OperationInterrupted) => late(why),
         Some(C::ConstraintViolation | C::TypeMismatch | C::TooBig) => unfit(why),

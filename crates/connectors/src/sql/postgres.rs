@@ -72,7 +72,8 @@ impl Pool {
 
     async fn connect(&self) -> Result<Client> {
         let connected = self.config.connect(NoTls).await;
-        let (client, connection) = connected.map_err(|e| failure::postgres(&e))?;
+        let refused = |e| failure::postgres(&e).without_effect();
+        let (client, connection) = connected.map_err(refused)?;
         // Its end is seen by whoever uses the client.
         tokio::spawn(connection);
         Ok(client)

@@ -26,6 +26,7 @@ impl Execution {
         if call.probing {
             return self.probed(ended.id, call, ended.outcome);
         }
+        call.unclear |= ended.outcome.as_ref().is_err_and(|error| call.is_unclear(error));
         if let Err(error) = &ended.outcome
             && self.is_doubtful(&call, error)
         {

@@ -9,7 +9,7 @@ use steadfast_core::{Error, ErrorClass, Timestamp};
 use steadfast_store::op::{self, Entry, With};
 
 use super::{Execution, Exit, Step};
-use crate::call::{Attempt, Call};
+use crate::call::{Attempt, Call, Ended};
 use crate::waits::Wait;
 
 impl Execution {
@@ -127,10 +127,12 @@ impl Execution {
             governed: false,
             blocked: false,
             begun: false,
+            unclear: false,
             sent: false,
             approved: false,
             doubt: None,
             probing: false,
+            probes: 0,
             asking: None,
             settles: None,
             consume: None,
@@ -143,7 +145,12 @@ impl Execution {
             call.recorded = true;
             call.attempt = known.attempt;
             call.started_at = known.started_at;
-            call.begun = known.next_at != Timestamp::NEVER;
+            call.begun = known.next_at != Timestamp::NEVER || known.attempt > 1;
+            // Only the last error is on record: of those before it the worst is assumed.
+            call.unclear = match &known.outcome {
+                Err(error) => known.attempt > 1 || error.is_unclear(),
+                Ok(_) => known.attempt > 1,
+            };
             if known.next_at == Timestamp::NEVER {
                 // It waited for people: they may have answered.
                 return self.leave(id, call).await;
@@ -188,7 +195,7 @@ impl Execution {
                 }
                 continue;
             }
-            if call.doubt.is_some() {
+            if call.doubt.is_some() || call.probes > 0 {
                 if self.reconcile(id, call).await? {
                     return Ok(true);
                 }
@@ -212,7 +219,12 @@ impl Execution {
             call.recorded = true;
             call.attempt = known.attempt;
             call.started_at = known.started_at;
-            call.begun = true;
+            (call.begun, call.unclear) = (true, true);
+            if let Some(outcome) = self.told_late(id).await? {
+                (call.begun, call.unclear) = (false, false);
+                self.calls.insert(id, call);
+                return Ok(self.attempt_ended(Ended { id, outcome }));
+            }
             if call.once {
                 return self.reconcile(id, call).await;
             }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use steadfast_core::driver::{Body, Guard, Kind, Outcome, Record, RecordState};
+use steadfast_core::driver::{Guard, Kind, Record, RecordState};
 use steadfast_core::effect::EffectSpec;
 use steadfast_core::gate::{Gate, Leaving, Passage, Verdict};
 use steadfast_core::policy::Judgement;
@@ -15,9 +15,8 @@ use steadfast_core::{EffectEvent, EffectStatus, Error, ErrorClass, json};
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, EffectChange, Entry, Govern, NewEffect, With};
 
-use super::{Execution, Step, settle, stopped};
-use crate::call::{Asking, Call, Ended};
-use crate::waits::Wait;
+use super::{Execution, Step, stopped};
+use crate::call::{Call, Ended};
 
 impl Execution {
     fn gate(&self, call: &Call) -> Option<(Arc<dyn Gate>, Arc<Guard>)> {
@@ -224,138 +223,6 @@ impl Execution {
         true
     }
 
-    /// Found begun after a crash, and not to be repeated: the receiver is asked, or a person.
-    pub(super) async fn reconcile(&mut self, id: u64, mut call: Call) -> Step<bool> {
-        call.governed = self.is_governed();
-        // What a person has said counts for more than what a receiver says.
-        let name = format!("effect:{}", self.effect_of(id, &call));
-        if self.signals.iter().any(|signal| signal.name == name) {
-            return Ok(self.nobody_knows(id, call));
-        }
-        let guard = call.options.guard.clone();
-        if let Some(guard) = guard.filter(|guard| guard.probe.is_some()) {
-            call.probing = true;
-            call.body = probe_body(guard);
-            self.before_leaving().await?;
-            self.attempt(id, call);
-            return Ok(false);
-        }
-        if call.may_repeat() {
-            return self.leave(id, call).await;
-        }
-        Ok(self.nobody_knows(id, call))
-    }
-
-    /// The receiver has said whether it was done.
-    pub(super) fn probed(&mut self, id: u64, mut call: Call, outcome: Outcome) -> bool {
-        (call.probing, call.sent) = (false, false);
-        match outcome.map(|text| json::decode::<Option<Outcome>>("a probe's answer", &text)) {
-            Ok(Ok(Some(done))) => {
-                self.calls.insert(id, call);
-                self.attempt_ended(Ended { id, outcome: done })
-            }
-            Ok(Ok(None)) if call.settles.is_some() => {
-                self.calls.insert(id, call);
-                self.attempt_ended(Ended { id, outcome: Err(settle::not_done()) })
-            }
-            Ok(Ok(None)) => {
-                call.body = call.real_body.clone();
-                let last = call.attempt >= call.options.retry.max_attempts();
-                if let Some(error) = call.doubt.take().filter(|_| last) {
-                    self.calls.insert(id, call);
-                    return self.attempt_ended(Ended { id, outcome: Err(error) });
-                }
-                // Not done: it is made now, as the next attempt.
-                call.begun = false;
-                self.make_now(id, call)
-            }
-            Ok(Err(_)) | Err(_) if call.may_repeat() => {
-                call.body = call.real_body.clone();
-                self.make_now(id, call)
-            }
-            Ok(Err(_)) | Err(_) => self.nobody_knows(id, call),
-        }
-    }
-
-    fn make_now(&mut self, id: u64, call: Call) -> bool {
-        let (name, attempt) = (call.name.clone(), call.attempt);
-        self.waits.insert(id, Wait::Retry { name, attempt, until: self.hub.now() });
-        self.calls.insert(id, call);
-        false
-    }
-
-    fn is_governed(&self) -> bool {
-        !self.context.command_id.is_empty() && self.registry.gate.is_some()
-    }
-
-    /// A plain run's code is told; a command waits for a person.
-    pub(super) fn nobody_knows(&mut self, id: u64, mut call: Call) -> bool {
-        call.body = call.real_body.clone();
-        call.doubt = None;
-        if !self.is_governed() {
-            self.calls.insert(id, call);
-            let text = "it is not known whether the effect was performed, and it is not repeated";
-            let unknown = Error::new(ErrorClass::Application, "SF-0301", text);
-            return self.attempt_ended(Ended { id, outcome: Err(unknown.permanent()) });
-        }
-        call.governed = true;
-        let effect_id = self.effect_of(id, &call);
-        let payload =
-            serde_json::json!({ "effect_id": effect_id, "effect_type": call.effect_type() });
-        let lost = EffectChange::Move {
-            effect_id: effect_id.clone(),
-            event: EffectEvent::Lose,
-            result: None,
-            error: None,
-        };
-        let with = Govern {
-            events: vec![self.note(id, call.attempt, "effect.unknown", "audit", payload)],
-            effect: Some(lost),
-            blocks: true,
-            ..self.govern()
-        };
-        if call.settles.as_ref().is_some_and(|settles| !settles.way_back) {
-            return self.leave_unknown(id, &call, with);
-        }
-        let name = format!("effect:{effect_id}");
-        // Somebody may have said it while nobody ran this.
-        if !self.signals.iter().any(|signal| signal.name == name) {
-            let mut entry = begun(id, &call);
-            entry.with = Some(With::Govern(Box::new(with)));
-            self.pending.push(entry);
-            self.urgent = true;
-        }
-        call.asking = Some(Asking::Truth);
-        self.calls.insert(id, call);
-        self.waits.insert(id, Wait::answer(name));
-        self.look = true;
-        false
-    }
-
-    /// A person has said what became of it.
-    pub(super) async fn take_truth(
-        &mut self,
-        id: u64,
-        mut call: Call,
-        answer: &serde_json::Value,
-    ) -> Step<bool> {
-        let outcome = match answer["truth"].as_str() {
-            Some("done") => Ok(answer["result"].as_str().unwrap_or("null").to_owned()),
-            // What is taken back is not done any more.
-            Some("again") if call.settles.is_none() => {
-                call.attempt += 1;
-                call.begun = false;
-                return self.leave(id, call).await;
-            }
-            _ => {
-                let text = "a person said that the effect was not performed";
-                Err(Error::new(ErrorClass::Application, "SF-0832", text).permanent())
-            }
-        };
-        self.calls.insert(id, call);
-        Ok(self.attempt_ended(Ended { id, outcome }))
-    }
-
     /// What the ledger and the audit keep of an attempt that ended, with its record.
     pub(super) fn ending(&self, id: u64, call: &mut Call, record: &Record) -> Option<With> {
         let over = record.state == RecordState::Done;
@@ -368,8 +235,8 @@ impl Execution {
         if over && (call.effect().is_some() || call.settles.is_some()) {
             let (event, word, result, error) = match &record.outcome {
                 Ok(value) => (EffectEvent::Succeed, "succeeded", Some(value.clone()), None),
-                // A refusal says nothing of the attempts before it.
-                Err(error) if call.blocked && call.begun => {
+                // The last error says nothing of the attempts before it, and a refusal neither.
+                Err(error) if call.unclear || call.blocked && call.begun => {
                     (EffectEvent::Lose, "unknown", None, Some(error.clone()))
                 }
                 Err(error) => (EffectEvent::Fail, "failed", None, Some(error.clone())),
@@ -378,7 +245,8 @@ impl Execution {
             let about = serde_json::json!({
                 "effect_id": effect_id, "effect_type": call.effect_type(), "error": error,
             });
-            events.push(self.note(id, call.attempt, &format!("effect.{word}"), "event", about));
+            let purpose = if event == EffectEvent::Lose { "audit" } else { "event" };
+            events.push(self.note(id, call.attempt, &format!("effect.{word}"), purpose, about));
             effect = Some(EffectChange::Move { effect_id, event, result, error });
         }
         if let (false, Some(name), Err(error)) = (over, call.retried_as(), &record.outcome) {
@@ -473,17 +341,6 @@ pub(super) fn refused(why: String) -> Error {
         true => Error::new(ErrorClass::Cancelled, "SF-0836", why),
         false => Error::new(ErrorClass::Conflict, "SF-0807", why),
     }
-}
-
-fn probe_body(guard: Arc<Guard>) -> Arc<Body> {
-    Arc::new(Box::new(move || {
-        let guard = guard.clone();
-        Box::pin(async move {
-            let ask = guard.probe.as_ref().expect("invariant: looked up before");
-            let found: Option<Outcome> = ask().await?;
-            json::encode("a probe's answer", &found)
-        })
-    }))
 }
 
 /// The record of an attempt that is about to be made.

@@ -16,8 +16,7 @@ use steadfast_store::op::{self, Entry, With};
 
 use super::govern::begun;
 use super::{Execution, Step, driver, place, stopped};
-use crate::call::{Call, Ended, Settling};
-use crate::waits::Wait;
+use crate::call::{Call, Ended, Look, Settling};
 
 impl Execution {
     pub(super) async fn begin_settle(
@@ -28,12 +27,17 @@ impl Execution {
     ) -> Step<bool> {
         let nothing: Body = Box::new(|| Box::pin(std::future::pending()));
         let mut call = self.call(name, Kind::Effect, None, nothing, CallOptions::default());
-        call.settles = Some(Settling { effect_id, way_back: false, later: false });
+        let mut settles = Settling { effect_id, way_back: false, later: false, known: None };
         if let Some(known) = self.driver.unfinished(id) {
             call.recorded = true;
             call.attempt = known.attempt;
             call.started_at = known.started_at;
+            settles.known = Some(match known.state {
+                RecordState::Retrying => Look::Due(known.next_at),
+                RecordState::Executing | RecordState::Done => Look::Begun,
+            });
         }
+        call.settles = Some(settles);
         self.settle(id, call).await
     }
 
@@ -53,42 +57,36 @@ impl Execution {
             settles.way_back = row.compensation.is_some();
         }
         if let Some(until) = busy {
-            let (name, attempt) = (call.name.clone(), call.attempt);
-            self.waits.insert(id, Wait::Retry { name, attempt, until });
-            self.calls.insert(id, call);
-            return Ok(false);
+            return Ok(self.make_at(id, call, until));
         }
         // Without its code it cannot be repeated. People have allowed it when it was begun.
         (call.once, call.approved) = (true, true);
-        if let Some(run) = run
-            && let Some(Ask::Effect { class, body, options }) =
-                self.rehearsed(&run, &row.effect_id).await?
-        {
-            call.once = class == EffectClass::AtMostOnce;
-            call.body = Arc::new(body);
-            call.real_body = call.body.clone();
-            call.options = options;
-            if call.options.retry.max_attempts() < 2 {
-                // What must be undone is worth another try.
-                call.options.retry = default_retry();
+        if let Some(run) = run {
+            let found = self.rehearsed(&run, &row).await?;
+            take_over(&mut call, found);
+        }
+        match call.settles.as_mut().and_then(|settles| settles.known.take()) {
+            // It is tried again when its time has come, as the next attempt.
+            Some(Look::Due(next_at)) if call.may_repeat() => {
+                return Ok(self.make_at(id, call, next_at));
             }
+            // A person was asked: nothing is sent any more behind that person's back.
+            Some(_) if row.status == EffectStatus::Unknown => call.once = true,
+            // A crash in the middle was an attempt, too.
+            Some(_) => call.attempt += 1,
+            None => {}
         }
         self.reconcile(id, call).await
     }
 
     /// The effect that a call settles, unless it is known by now what became of it.
     async fn open_effect(&mut self, call: &Call) -> Step<Option<op::EffectRow>> {
-        let list = op::ListEffects {
-            workspace: self.hub.workspace.clone(),
-            effect_id: call.settles.as_ref().map(|settles| settles.effect_id.clone()),
-            limit: 1,
-            ..op::ListEffects::default()
-        };
-        let found = self.hub.store.ask(list).await.map_err(stopped)?.0;
+        let Some(settles) = &call.settles else { return Ok(None) };
+        let found = self.ledger_row(&settles.effect_id.clone()).await?;
         let open = |row: &op::EffectRow| {
             matches!(row.status, EffectStatus::Executing | EffectStatus::Unknown)
         };
-        Ok(found.into_iter().find(open))
+        Ok(found.filter(open))
     }
 
     /// Until when whoever began it may still be at it, if so. The worker of a stopped run lets an
@@ -96,15 +94,23 @@ impl Execution {
     /// sent before it died may still be on its way.
     fn at_work(&self, row: &op::EffectRow, run: &op::RunRow) -> Option<Timestamp> {
         let (now, lease) = (self.hub.now(), self.config.lease);
+        let held = !run.worker.is_empty() && row.status == EffectStatus::Executing;
         let until = match run.finished_at {
-            None => now.after(lease / 3),
+            None if held => run.wake_at.max(row.updated_at.after(lease)),
+            // Nobody has it: it waits, or it went on without an answer.
+            None => row.updated_at.after(lease),
             Some(ended) => ended.max(row.updated_at).after(lease),
         };
-        (until > now).then_some(until)
+        // It may come to its end long before that.
+        (until > now).then(|| until.min(now.after(lease / 3)))
     }
 
-    /// What the run asked for when it began the effect, from its code and its records.
-    async fn rehearsed(&mut self, run: &op::RunRow, effect_id: &str) -> Step<Option<Ask>> {
+    /// What the run asked for when it began the effect, from its code and its records; none if its
+    /// code would do something else by now, or if the run itself waits for a person's answer.
+    async fn rehearsed(&mut self, run: &op::RunRow, row: &op::EffectRow) -> Step<Option<Ask>> {
+        if run.waits.contains(&format!("effect:{}", row.effect_id)) {
+            return Ok(None);
+        }
         let load = op::Load {
             workspace: self.hub.workspace.clone(),
             run_id: run.run_id.clone(),
@@ -113,13 +119,14 @@ impl Execution {
             names: Vec::new(),
         };
         let steps = self.hub.store.ask(load).await.map_err(stopped)?.steps;
-        let is_it = |id: u64| format!("eff_{}", place(run, id)) == effect_id;
+        let is_it = |id: u64| format!("eff_{}", place(run, id)) == row.effect_id;
         let at = steps.iter().map(|record| record.id).find(|id| is_it(*id));
         let code = driver(&self.hub, &self.registry, run, steps);
         let Some((at, code)) = at.zip(code) else {
             return Ok(None);
         };
-        Ok(code.rehearse([at]).pop().map(|request| request.ask))
+        let ask = code.rehearse([at]).pop().map(|request| request.ask);
+        Ok(ask.filter(|ask| is_same(ask, row)))
     }
 
     /// It is noted as unknown, and nobody is waited for: it could not be undone in any case.
@@ -141,15 +148,41 @@ impl Call {
         !self.once && self.settles.as_ref().is_some_and(|settles| settles.way_back)
     }
 
-    /// Whether what it settles is as open as before, whatever came of the last attempt to know.
+    /// Whether what it settles is as open as before. That another attempt failed says nothing of
+    /// the first one: only the receiver, asked for it, and people can say that it was not done.
     pub(crate) fn is_open_still(&self, error: &Error) -> bool {
-        let unclear = error.is_retryable() || error.class() == ErrorClass::Panic;
-        self.settles.is_some() && (self.blocked || unclear)
+        self.settles.is_some() && error.code() != NOT_DONE
     }
 }
+
+/// What a call needs of the request that began the effect, to ask for it or to make it again.
+fn take_over(call: &mut Call, found: Option<Ask>) {
+    let Some(Ask::Effect { class, body, options }) = found else { return };
+    call.once = class == EffectClass::AtMostOnce;
+    call.body = Arc::new(body);
+    call.real_body = call.body.clone();
+    call.options = options;
+    if call.options.retry.max_attempts() < 2 {
+        // What must be undone is worth another try.
+        call.options.retry = default_retry();
+    }
+}
+
+/// Whether a request asks for what the ledger has on record.
+fn is_same(ask: &Ask, row: &op::EffectRow) -> bool {
+    let Ask::Effect { options, .. } = ask else { return false };
+    let spec = options.guard.as_ref().and_then(|guard| guard.effect.as_ref());
+    spec.is_some_and(|spec| {
+        let (key, payload) = (&row.idempotency_key, &row.payload);
+        spec.effect_type == row.effect_type && spec.key == *key && spec.payload == *payload
+    })
+}
+
+/// The code of the errors by which a receiver, or a person, says that it was not done.
+pub(super) const NOT_DONE: &str = "SF-0832";
 
 /// What the receiver said, as an outcome.
 pub(super) fn not_done() -> Error {
     let text = "the receiver says that the effect was not performed; its command is taken back";
-    Error::new(ErrorClass::Application, "SF-0832", text).permanent()
+    Error::new(ErrorClass::Application, NOT_DONE, text).permanent()
 }

@@ -5,8 +5,8 @@
 
 use futures::StreamExt;
 use futures::future::{Either, select};
-use steadfast_core::driver::{Record, RecordState};
-use steadfast_core::{EffectEvent, Timestamp};
+use steadfast_core::Timestamp;
+use steadfast_core::driver::Record;
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, EffectChange, Entry, Govern, With};
 
@@ -56,30 +56,15 @@ impl Execution {
         if call.effect().is_none() || !call.governed || call.probing {
             return None;
         }
-        let effect_id = self.effect_of(ended.id, &call);
-        let unclear = ended.outcome.as_ref().err().filter(|error| call.is_unclear(error)).cloned();
-        let now = self.hub.now();
+        call.unclear |= ended.outcome.as_ref().is_err_and(|error| call.is_unclear(error));
         let mut record = Record::done(ended.id, 0, &call.name, call.kind, ended.outcome);
         record.attempt = call.attempt;
-        (record.started_at, record.completed_at) = (call.started_at, now);
-        if unclear.is_some() {
-            // There is no next attempt, but it has not failed either.
-            record.state = RecordState::Retrying;
+        (record.started_at, record.completed_at) = (call.started_at, self.hub.now());
+        // There is no next attempt.
+        match self.ending(ended.id, &mut call, &record) {
+            Some(With::Govern(with)) => Some(*with),
+            _ => None,
         }
-        let Some(With::Govern(with)) = self.ending(ended.id, &mut call, &record) else {
-            return None;
-        };
-        let mut with = *with;
-        if let Some(error) = unclear {
-            let about = serde_json::json!({
-                "effect_id": effect_id, "effect_type": call.effect_type(), "error": error,
-            });
-            with.events.push(self.note(ended.id, call.attempt, "effect.unknown", "audit", about));
-            let event = EffectEvent::Lose;
-            with.effect =
-                Some(EffectChange::Move { effect_id, event, result: None, error: Some(error) });
-        }
-        Some(with)
     }
 
     /// Tells where a stopped run's worker stands.

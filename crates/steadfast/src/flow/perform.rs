@@ -71,9 +71,10 @@ impl Gatekeeper {
     }
 
     /// Why nothing of the command begins any more, if so. The command's own run is fenced off when
-    /// the command stops; only children can outlive it, so only they cost a look.
+    /// the command stops; only children can outlive it, so only they cost a look. The ledger looks
+    /// by itself when an effect is entered.
     async fn stopped(&self, leaving: &Leaving<'_>) -> Result<Option<Error>> {
-        if !leaving.child {
+        if !leaving.child || leaving.effect.is_some() {
             return Ok(None);
         }
         let command_id = &leaving.context.command_id;

@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::gate::{Tx, Value, first, params};
 use crate::op::{
     EffectChange, EffectRow, Effects, Govern, InvocationRow, Invocations, ListEffects,
-    ListInvocations, NewEffect, Resolve, ResolvedEffect, Signal, Truth, is_stopped, not_begun,
+    ListInvocations, NewEffect, Resolve, ResolvedEffect, Signal, Truth, contradiction, is_stopped,
+    not_begun,
 };
 
 /// Enters or moves an effect. False when it was there already, or could not move; the reason if it
@@ -119,21 +120,24 @@ pub(super) async fn resolve(tx: &mut impl Tx, op: &Resolve) -> Result<ResolvedEf
     let Some(seen) = find(tx, ws, &op.effect_id).await? else {
         return Ok(ResolvedEffect::NotFound);
     };
-    // Who takes the command back waits for it, or else the run that began it.
+    // Who takes the command back waits for it, or else the run that began it; a child that is not
+    // stopped with its command does in any case. Runs first, as everybody does.
     let undoing = saga::undoing(tx, ws, &seen.command_id).await?;
-    let waits = undoing.as_ref().unwrap_or(&seen.run_id).clone();
-    // The run first, as everybody does.
-    steer::lock(tx, ws, &waits).await?;
+    steer::lock(tx, ws, &seen.run_id).await?;
+    if let Some(run_id) = &undoing {
+        steer::lock(tx, ws, run_id).await?;
+    }
     let held = command::lock(tx, ws, &seen.command_id).await?;
     let compensating = |held: &command::Locked| held.status == CommandStatus::Compensating;
     if undoing.is_none() && held.as_ref().is_some_and(compensating) {
         return Err(Error::Transient("the command is taken back since".to_owned()));
     }
     let known = find(tx, ws, &op.effect_id).await?.unwrap_or(seen);
-    if known.status != EffectStatus::Unknown {
-        return Ok(match said_before(tx, op, &known).await? {
-            true => ResolvedEffect::Done,
-            false => ResolvedEffect::Known(known.status),
+    let said = last_said(tx, op, &known).await?;
+    if said == Some(Said::Now) || known.status != EffectStatus::Unknown {
+        return Ok(match said {
+            Some(Said::Now | Said::Before) => ResolvedEffect::Done,
+            None => ResolvedEffect::Known(known.status),
         });
     }
     let what = Govern { now: op.now, ..Govern::default() };
@@ -170,35 +174,48 @@ pub(super) async fn resolve(tx: &mut impl Tx, op: &Resolve) -> Result<ResolvedEf
         event::audit(tx, told).await?;
     }
     let truth = (op.truth.as_str(), result);
-    tell(tx, ws, &waits, &known.effect_id, truth, op.now).await?;
-    if waits != known.run_id {
-        // A child that is not stopped with its command waits for it, too.
-        tell(tx, ws, &known.run_id, &known.effect_id, truth, op.now).await?;
+    for run_id in std::iter::once(&known.run_id).chain(&undoing) {
+        tell(tx, ws, run_id, &known.effect_id, truth, op.now).await?;
     }
     Ok(ResolvedEffect::Done)
 }
 
 /// Each answer has an event of its own: an effect may be lost again after it was repeated.
 fn resolved_event(effect: &EffectRow, now: Timestamp) -> String {
-    format!("evt_{}_e{}r{}", effect.command_id, effect.effect_id, now.as_micros())
+    format!("evt_{}_e{}r{:020}", effect.command_id, effect.effect_id, now.as_micros())
 }
 
-/// Whether the same person gave this very answer last: the same again, or a lost answer to it.
-async fn said_before(tx: &mut impl Tx, op: &Resolve, known: &EffectRow) -> Result<bool, Error> {
-    let of = params! { workspace: &op.workspace, command_id: &known.command_id };
-    for mut row in tx.query("event_resolved", of).await? {
-        let (actor, payload) = (row.text()?, row.text()?);
-        let said: serde_json::Value = serde_json::from_str(&payload).unwrap_or_default();
-        if said["effect_id"] != known.effect_id.as_str() {
-            continue;
-        }
-        let same = match &op.truth {
-            Truth::Done(result) => known.result.as_ref() == Some(result),
-            Truth::NotDone | Truth::Again => true,
-        };
-        return Ok(same && actor == op.actor && said["truth"] == op.truth.as_str());
+/// What a person who gives an answer has said of the same effect.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Said {
+    /// This very answer: it is being given a second time, because nobody heard that it was taken.
+    Now,
+    /// The same, as the last that was said of it.
+    Before,
+}
+
+async fn last_said(
+    tx: &mut impl Tx,
+    op: &Resolve,
+    known: &EffectRow,
+) -> Result<Option<Said>, Error> {
+    let (first_id, last_id) =
+        (resolved_event(known, Timestamp::from_micros(0)), resolved_event(known, Timestamp::NEVER));
+    let between = params! { workspace: &op.workspace, first: &first_id, last: &last_id };
+    let Some(mut row) = first(tx, "event_resolved", between).await? else {
+        return Ok(None);
+    };
+    let (event_id, actor, payload) = (row.text()?, row.text()?, row.text()?);
+    let said: serde_json::Value = serde_json::from_str(&payload).unwrap_or_default();
+    let same = match &op.truth {
+        Truth::Done(result) => known.result.as_ref() == Some(result),
+        Truth::NotDone | Truth::Again => true,
+    };
+    if !same || actor != op.actor || said["truth"] != op.truth.as_str() {
+        return Ok(None);
     }
-    Ok(false)
+    let now = event_id == resolved_event(known, op.now);
+    Ok(Some(if now { Said::Now } else { Said::Before }))
 }
 
 /// Tells the run that waits for it what became of an effect.
@@ -240,6 +257,39 @@ pub(super) async fn came_to(
         EffectStatus::Planned | EffectStatus::Executing | EffectStatus::Unknown => return Ok(()),
     };
     tell(tx, ws, run_id, effect_id, (truth.as_str(), row.result.as_deref()), now).await
+}
+
+/// Whether the ledger has come to another end of an effect than the worker that was at it. Then the
+/// ledger stays as it is, because something may have been built on it, and people are told.
+pub(super) async fn contradicts(
+    tx: &mut impl Tx,
+    ws: &str,
+    what: &Govern,
+    effect_id: &str,
+    event: EffectEvent,
+) -> Result<bool, Error> {
+    let Some(known) = find(tx, ws, effect_id).await? else { return Ok(false) };
+    let told = match event {
+        EffectEvent::Succeed => EffectStatus::Succeeded,
+        EffectEvent::Fail => EffectStatus::Failed,
+        EffectEvent::Begin | EffectEvent::Lose => return Ok(false),
+    };
+    if !known.status.is_terminal() || known.status == told {
+        return Ok(false);
+    }
+    let Some(held) = command::lock(tx, ws, &known.command_id).await? else { return Ok(false) };
+    let event = event::Told {
+        ws,
+        command_id: &known.command_id,
+        context: &held.context,
+        event_id: format!("evt_{}_e{effect_id}x", known.command_id),
+        event_type: "effect.contradicted",
+        payload: contradiction(&known, told),
+        actor: &what.actor,
+        now: what.now,
+    };
+    event::audit(tx, event).await?;
+    Ok(true)
 }
 
 pub(super) async fn list(tx: &mut impl Tx, op: &ListEffects) -> Result<Effects, Error> {

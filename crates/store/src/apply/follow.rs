@@ -149,10 +149,8 @@ pub(super) struct End<'a> {
 pub(super) async fn ended(tx: &mut impl Tx, end: &End<'_>) -> Result<(), Error> {
     // Before the command, as everybody does.
     let children = match end.event {
-        RunEvent::Fail | RunEvent::Exhaust if end.context.is_some() => {
-            steer::attached(tx, end.ws, end.run_id).await?
-        }
-        _ => Vec::new(),
+        RunEvent::Fail | RunEvent::Exhaust => to_stop(tx, end).await?,
+        _ => None,
     };
     let Some((id, held)) = of_run(tx, end.ws, end.run_id, end.context).await? else {
         if let Some((id, held, why)) = undone_by(tx, end.ws, end.run_id, end.context).await? {
@@ -173,11 +171,32 @@ pub(super) async fn ended(tx: &mut impl Tx, end: &End<'_>) -> Result<(), Error> 
     if event == CommandEvent::Fail {
         approval::cancel_all(tx, end.ws, &id, end.actor, end.now).await?;
         if saga::begin(tx, end.ws, &id, Undoing::Failure, end.now).await? {
+            let Some(children) = children else {
+                // A child has begun something meanwhile: its run must be locked before the command.
+                return Err(Error::Transient("the command did more since".to_owned()));
+            };
             // What is taken back does nothing more.
             return steer::stop_all(tx, end.ws, &children, &taken_back(), end.now).await;
         }
     }
     dependency::release(tx, end.ws, &id, end.now).await
+}
+
+/// The descendants of a failing run that are stopped with it, locked: those of a command's own run,
+/// if there is something to take back.
+async fn to_stop(tx: &mut impl Tx, end: &End<'_>) -> Result<Option<Vec<RunRow>>, Error> {
+    let Some(text) = end.context else { return Ok(None) };
+    let context = Context::parse(text).map_err(|e| Error::Incompatible(e.to_string()))?;
+    if context.undo.is_some() || context.command_id.is_empty() {
+        return Ok(None);
+    }
+    let at = params! { workspace: end.ws, command_id: &context.command_id };
+    let Some(mut row) = first(tx, "command_peek", at).await? else { return Ok(None) };
+    let (_, workflow_id) = (row.text()?, row.text()?);
+    if workflow_id != end.run_id || !saga::is_called_for(tx, end.ws, &context.command_id).await? {
+        return Ok(None);
+    }
+    steer::attached(tx, end.ws, end.run_id).await.map(Some)
 }
 
 fn taken_back() -> Failure {

@@ -10,11 +10,12 @@ use steadfast_core::{
 };
 
 use super::command::{self, Locked, Move};
-use super::{dependency, follow, rows, start};
+use super::{dependency, follow, rows, start, steer};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
 use crate::op::{
-    COMPENSATE, CommandRef, CommandRow, RunRow, Start, Started, undo_run_id, undo_run_ids,
+    COMPENSATE, CommandRef, CommandRow, RunRow, Start, Started, TakeBack, TakenBack, undo_run_id,
+    undo_run_ids,
 };
 
 /// Who takes back.
@@ -29,26 +30,51 @@ pub(super) async fn begin(
     why: Undoing,
     now: Timestamp,
 ) -> Result<bool, Error> {
+    Ok(begin_by(tx, ws, command_id, why, ACTOR, now).await?.is_some())
+}
+
+/// Whether there is something to take back.
+pub(super) async fn is_called_for(
+    tx: &mut impl Tx,
+    ws: &str,
+    command_id: &str,
+) -> Result<bool, Error> {
     let of = params! { workspace: ws, command_id: command_id };
-    if first(tx, "effect_to_undo", of).await?.is_none() {
-        return Ok(false);
+    Ok(first(tx, "effect_to_undo", of).await?.is_some())
+}
+
+/// The run that takes back, if there is anything.
+async fn begin_by(
+    tx: &mut impl Tx,
+    ws: &str,
+    command_id: &str,
+    why: Undoing,
+    actor: &str,
+    now: Timestamp,
+) -> Result<Option<String>, Error> {
+    if !is_called_for(tx, ws, command_id).await? {
+        return Ok(None);
     }
     let found = command::find(tx, ws, &CommandRef::Id(command_id.to_owned())).await?;
     let (Some(row), Some(held)) = (found, command::lock(tx, ws, command_id).await?) else {
-        return Ok(false);
+        return Ok(None);
+    };
+    let cause = match held.status {
+        CommandStatus::Failed => first_cause(tx, ws, &row).await?,
+        _ => row.error.clone(),
     };
     let moved = Move {
         ws,
         command_id,
         event: CommandEvent::Compensate,
         result: None,
-        error: row.error.as_ref(),
-        actor: ACTOR,
+        error: cause.as_ref(),
+        actor,
         until: None,
         now,
     };
     if !moved.take(tx, &held).await? {
-        return Ok(false);
+        return Ok(None);
     }
     let mut run = undo_run(tx, ws, &row, &held, why, now).await?;
     if start::start(tx, &run).await? == Started::NoQueue {
@@ -57,7 +83,37 @@ pub(super) async fn begin(
         run.partition.clear();
         start::start(tx, &run).await?;
     }
-    Ok(true)
+    Ok(Some(run.run_id))
+}
+
+/// Somebody wants a failed command taken back: one whose taking back has halted goes on with what
+/// is left.
+pub(super) async fn again(tx: &mut impl Tx, op: &TakeBack) -> Result<TakenBack, Error> {
+    let ws = op.workspace.as_str();
+    let at = params! { workspace: ws, command_id: &op.command_id };
+    let Some(mut row) = first(tx, "command_peek", at).await? else {
+        return Ok(TakenBack::NotFound);
+    };
+    let (_, workflow_id, events) = (row.text()?, row.text()?, row.int()?);
+    let last = latest(tx, ws, &workflow_id, events - 1).await?;
+    // Neither goes on meanwhile. Runs first, as everybody does.
+    steer::lock(tx, ws, &workflow_id).await?;
+    if let Some(last) = &last {
+        steer::lock(tx, ws, &last.run_id).await?;
+    }
+    let Some(held) = command::lock(tx, ws, &op.command_id).await? else {
+        return Ok(TakenBack::NotFound);
+    };
+    if held.status != CommandStatus::Failed {
+        return Ok(TakenBack::NotFailed(held.status));
+    }
+    if held.events != events {
+        return Err(Error::Transient("the command moved since".to_owned()));
+    }
+    let context = last.and_then(|last| Context::parse(last.context.as_deref()?).ok());
+    let why = context.and_then(|context| context.undo).unwrap_or(Undoing::Failure);
+    let begun = begin_by(tx, ws, &op.command_id, why, &op.actor, op.now).await?;
+    Ok(begun.map_or(TakenBack::Nothing, TakenBack::Begun))
 }
 
 /// The run that takes back: where the command's own run was, by the same version.
@@ -188,9 +244,17 @@ async fn cause(
     if end.event != RunEvent::Resume {
         return Ok(row.error);
     }
-    let at = params! { workspace: end.ws, run_id: &row.workflow_id };
+    first_cause(tx, end.ws, &row).await
+}
+
+async fn first_cause(
+    tx: &mut impl Tx,
+    ws: &str,
+    row: &CommandRow,
+) -> Result<Option<Failure>, Error> {
+    let at = params! { workspace: ws, run_id: &row.workflow_id };
     let run = first(tx, "run_get", at).await?.map(rows::run).transpose()?;
-    Ok(run.and_then(|run| run.error).or(row.error))
+    Ok(run.and_then(|run| run.error).or_else(|| row.error.clone()))
 }
 
 /// Whether a cancel of this command takes back.

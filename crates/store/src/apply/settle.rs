@@ -81,7 +81,10 @@ async fn came_to(
         epoch: left.epoch,
     };
     for what in &left.outcomes {
-        let Some(EffectChange::Move { effect_id, .. }) = &what.effect else { continue };
+        let Some(EffectChange::Move { effect_id, event, .. }) = &what.effect else { continue };
+        if effect::contradicts(tx, ws, what, effect_id, *event).await? {
+            continue;
+        }
         govern::write(tx, &lease, 0, what).await?;
         effect::came_to(tx, ws, undoing, effect_id, now).await?;
     }

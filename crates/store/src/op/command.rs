@@ -233,6 +233,33 @@ pub struct Left {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settled(pub Vec<String>);
 
+/// Takes a failed command back, after taking back has halted, or when a person has said since that
+/// one of its effects was done after all.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TakeBack {
+    /// The workspace.
+    pub workspace: String,
+    /// Which.
+    pub command_id: String,
+    /// Who asks.
+    pub actor: String,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TakenBack {
+    /// This run takes it back.
+    Begun(String),
+    /// Nothing is left to be taken back.
+    Nothing,
+    /// It has not failed.
+    NotFailed(CommandStatus),
+    /// There is none.
+    NotFound,
+}
+
 /// Makes a command that has not begun wait for another one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Depend {

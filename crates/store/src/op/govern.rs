@@ -345,6 +345,14 @@ pub fn is_stopped(status: CommandStatus) -> bool {
     }
 }
 
+/// What people are told when a worker says of an effect what the ledger does not.
+pub fn contradiction(known: &EffectRow, told: EffectStatus) -> serde_json::Value {
+    serde_json::json!({
+        "effect_id": known.effect_id, "effect_type": known.effect_type,
+        "ledger": known.status.as_str(), "worker": told.as_str(),
+    })
+}
+
 /// How every refusal ends that is because of a stopped command.
 pub const BEGINS_NO_MORE: &str = "nothing of it begins any more";
 

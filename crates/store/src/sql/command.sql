@@ -83,11 +83,11 @@ INSERT INTO domain_events (workspace, event_id, command_id, purpose, event_type,
 VALUES (:workspace, :event_id, :command_id, :purpose, :event_type, :payload, :actor, :trace_id, :now)
 {{or_keep:event_id}};
 
--- What people said of effects that nobody knew about, the last first.
+-- The last that people said of an effect that nobody knew about. The ids of such events differ in their moments.
 -- name: event_resolved
-SELECT actor, payload FROM domain_events
-WHERE workspace = :workspace AND command_id = :command_id AND event_type = 'effect.resolved'
-ORDER BY created_at DESC, event_id DESC;
+SELECT event_id, actor, payload FROM domain_events
+WHERE workspace = :workspace AND event_id >= :first AND event_id <= :last
+ORDER BY event_id DESC LIMIT 1;
 
 -- The first events of a command, which differ in little.
 -- name: event_path_2

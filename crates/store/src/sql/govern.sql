@@ -36,9 +36,12 @@ WHERE workspace = :workspace AND command_id = :command_id AND status IN ('succee
     AND declared_compensation IS NOT NULL AND compensates_effect_id IS NULL AND compensated_at IS NULL
 LIMIT 1;
 
+-- What undoes an effect may have been done as soon as it was begun.
 -- name: effect_undone_any
 SELECT domain_effect_id FROM domain_effects
-WHERE workspace = :workspace AND command_id = :command_id AND compensated_at IS NOT NULL
+WHERE workspace = :workspace AND command_id = :command_id
+    AND (compensated_at IS NOT NULL
+        OR compensates_effect_id IS NOT NULL AND status IN ('succeeded', 'executing', 'unknown'))
 LIMIT 1;
 
 -- A worker that let go of a stopped run is still at it: nobody else settles what it has begun.

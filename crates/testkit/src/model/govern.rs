@@ -188,13 +188,15 @@ impl Model {
         let Some(known) = self.effects.get(&key(ws, &op.effect_id)).cloned() else {
             return ResolvedEffect::NotFound;
         };
-        if known.status != EffectStatus::Unknown {
-            return match self.said_before(op, &known) {
+        let (last, same) = self.last_said(op, &known);
+        let repeated = same && last == Some(op.now);
+        if repeated || known.status != EffectStatus::Unknown {
+            return match same {
                 true => ResolvedEffect::Done,
                 false => ResolvedEffect::Known(known.status),
             };
         }
-        let waits = self.undoing(ws, &known.command_id).unwrap_or_else(|| known.run_id.clone());
+        let undoing = self.undoing(ws, &known.command_id);
         let what = Govern { now: op.now, ..Govern::default() };
         let (event, result) = match &op.truth {
             Truth::Done(result) => (EffectEvent::Succeed, Some(result.clone())),
@@ -209,39 +211,37 @@ impl Model {
                 "effect_id": known.effect_id, "truth": op.truth.as_str(), "reason": op.reason,
             });
             let at = op.now.as_micros();
-            let event_id = format!("evt_{}_e{}r{at}", known.command_id, known.effect_id);
+            let event_id = format!("evt_{}_e{}r{at:020}", known.command_id, known.effect_id);
             let (id, context) = (&known.command_id, &command.row.context);
             let kind = "effect.resolved";
             self.audit(ws, id, context, event_id, kind, &payload, &op.actor, op.now);
         }
         let truth = op.truth.as_str();
-        self.tell_truth(ws, &waits, &known.effect_id, truth, result.as_ref(), op.now);
-        if waits != known.run_id {
-            self.tell_truth(ws, &known.run_id, &known.effect_id, truth, result.as_ref(), op.now);
+        for run_id in std::iter::once(&known.run_id).chain(&undoing) {
+            self.tell_truth(ws, run_id, &known.effect_id, truth, result.as_ref(), op.now);
         }
         ResolvedEffect::Done
     }
 
-    /// Whether the same person gave this very answer last.
-    fn said_before(&self, op: &Resolve, known: &EffectRow) -> bool {
-        let of = self.events.iter().filter(|((ws, _), event)| {
-            *ws == op.workspace
-                && event.command_id == known.command_id
-                && event.event_type == "effect.resolved"
-        });
-        let said = of.map(|(_, event)| {
+    /// When something was last said of an effect, and whether it was this by the same person.
+    fn last_said(&self, op: &Resolve, known: &EffectRow) -> (Option<Timestamp>, bool) {
+        let of_it = |event: &EventRow| {
             let payload: serde_json::Value = serde_json::from_str(&event.payload).unwrap();
-            (event.created_at, event.event_id.clone(), event.actor.clone(), payload)
-        });
-        let of_it = said.filter(|(.., payload)| payload["effect_id"] == known.effect_id.as_str());
-        let last = of_it.max_by_key(|(at, id, ..)| (*at, id.clone()));
+            event.command_id == known.command_id
+                && event.event_type == "effect.resolved"
+                && payload["effect_id"] == known.effect_id.as_str()
+        };
+        let of = self.events.iter().filter(|((ws, _), event)| *ws == op.workspace && of_it(event));
+        let Some((_, last)) = of.max_by_key(|(_, event)| event.created_at) else {
+            return (None, false);
+        };
+        let payload: serde_json::Value = serde_json::from_str(&last.payload).unwrap();
         let same = match &op.truth {
             Truth::Done(result) => known.result.as_ref() == Some(result),
             Truth::NotDone | Truth::Again => true,
         };
-        last.is_some_and(|(.., actor, payload)| {
-            same && actor == op.actor && payload["truth"] == op.truth.as_str()
-        })
+        let same = same && last.actor == op.actor && payload["truth"] == op.truth.as_str();
+        (Some(last.created_at), same)
     }
 
     /// Tells the run that waits for it what became of an effect.

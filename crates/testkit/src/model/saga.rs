@@ -5,7 +5,8 @@ use steadfast_core::{
     CommandEvent, CommandStatus, EffectStatus, Error, ErrorClass, RunEvent, Timestamp,
 };
 use steadfast_store::op::{
-    COMPENSATE, CommandRow, EffectRow, Resumed, RunRow, Start, Started, undo_run_id, undo_run_ids,
+    COMPENSATE, CommandRow, EffectRow, Resumed, RunRow, Start, Started, TakeBack, TakenBack,
+    undo_run_id, undo_run_ids,
 };
 
 use super::command::Step;
@@ -37,12 +38,40 @@ pub(super) fn takes_back(command: &CommandRow) -> bool {
 impl Model {
     /// Begins to take back what a command has done; false if there is nothing.
     pub(super) fn undo(&mut self, ws: &str, id: &str, why: Undoing, now: Timestamp) -> bool {
+        self.undo_by(ws, id, why, ACTOR, now)
+    }
+
+    /// Takes a failed command back, once more.
+    pub(super) fn take_back(&mut self, op: &TakeBack) -> TakenBack {
+        let (ws, id) = (op.workspace.as_str(), op.command_id.as_str());
+        let Some(command) = self.commands.get(&key(ws, id)).cloned() else {
+            return TakenBack::NotFound;
+        };
+        if command.row.status != CommandStatus::Failed {
+            return TakenBack::NotFailed(command.row.status);
+        }
+        let last = self.last_undo(ws, &command.row.workflow_id, command.events - 1);
+        let last = last.and_then(|run_id| self.run(ws, &run_id).cloned());
+        let context = last.and_then(|run| Context::parse(run.context.as_deref()?).ok());
+        let why = context.and_then(|context| context.undo).unwrap_or(Undoing::Failure);
+        if !self.undo_by(ws, id, why, &op.actor, op.now) {
+            return TakenBack::Nothing;
+        }
+        TakenBack::Begun(self.undoing(ws, id).expect("invariant: it has begun"))
+    }
+
+    fn undo_by(&mut self, ws: &str, id: &str, why: Undoing, actor: &str, now: Timestamp) -> bool {
         let to_undo = self.effects_of(ws).any(|e| e.command_id == id && has_way_back(e));
         let Some(command) = self.commands.get(&key(ws, id)).cloned().filter(|_| to_undo) else {
             return false;
         };
-        let step = Step::new(CommandEvent::Compensate, ACTOR, now);
-        if !self.step(ws, id, &Step { error: command.row.error.as_ref(), ..step }) {
+        let step = Step::new(CommandEvent::Compensate, actor, now);
+        let own = self.run(ws, &command.row.workflow_id).and_then(|run| run.error.clone());
+        let cause = match command.row.status {
+            CommandStatus::Failed => own.or_else(|| command.row.error.clone()),
+            _ => command.row.error.clone(),
+        };
+        if !self.step(ws, id, &Step { error: cause.as_ref(), ..step }) {
             return false;
         }
         let number = self.commands.get(&key(ws, id)).map_or(0, |command| command.events);
@@ -124,7 +153,10 @@ impl Model {
     pub(super) fn forbids(&self, ws: &str, run: &RunRow) -> Option<Resumed> {
         let stays = Some(Resumed::NotStopped(run.status));
         if let Some(row) = self.command_of(ws, run) {
-            let undone = |e: &EffectRow| e.compensated_at.is_some();
+            let open =
+                |e: &EffectRow| !matches!(e.status, EffectStatus::Planned | EffectStatus::Failed);
+            let undone =
+                |e: &EffectRow| e.compensated_at.is_some() || e.compensates.is_some() && open(e);
             if self.effects_of(ws).any(|e| e.command_id == row.command_id && undone(e)) {
                 return Some(Resumed::TakenBack);
             }

@@ -2,10 +2,11 @@
 
 use steadfast_core::command::Undoing;
 use steadfast_core::{
-    CommandEvent, CommandStatus, EffectStatus, Error, RunStatus, Timestamp, limits,
+    CommandEvent, CommandStatus, EffectEvent, EffectStatus, Error, RunStatus, Timestamp, limits,
 };
 use steadfast_store::op::{
-    CommandRow, EffectChange, EffectRow, Lease, Left, SettleCommands, Settled,
+    CommandRow, EffectChange, EffectRow, Govern, Lease, Left, SettleCommands, Settled,
+    contradiction,
 };
 
 use super::command::{Step, expiry};
@@ -63,7 +64,10 @@ impl Model {
             epoch: left.epoch,
         };
         for what in &left.outcomes {
-            let Some(EffectChange::Move { effect_id, .. }) = &what.effect else { continue };
+            let Some(EffectChange::Move { effect_id, event, .. }) = &what.effect else { continue };
+            if self.contradicts(ws, what, effect_id, *event) {
+                continue;
+            }
             self.govern(&lease, what).expect("invariant: a move is not refused");
             let row = self.effects.get(&key(ws, effect_id)).cloned();
             let Some((run_id, row)) = undoing.as_ref().zip(row) else { continue };
@@ -86,6 +90,33 @@ impl Model {
                 self.effects.edit(&key(ws, &id), |effect| effect.updated_at = now);
             }
         }
+    }
+
+    /// Whether the ledger has come to another end than the worker; then people are told.
+    fn contradicts(
+        &mut self,
+        ws: &str,
+        what: &Govern,
+        effect_id: &str,
+        event: EffectEvent,
+    ) -> bool {
+        let Some(known) = self.effects.get(&key(ws, effect_id)).cloned() else { return false };
+        let told = match event {
+            EffectEvent::Succeed => EffectStatus::Succeeded,
+            EffectEvent::Fail => EffectStatus::Failed,
+            EffectEvent::Begin | EffectEvent::Lose => return false,
+        };
+        let id = known.command_id.as_str();
+        let command = self.commands.get(&key(ws, id)).cloned();
+        let Some(command) = command.filter(|_| known.status.is_terminal() && known.status != told)
+        else {
+            return false;
+        };
+        let event_id = format!("evt_{id}_e{effect_id}x");
+        let (payload, kind) = (contradiction(&known, told), "effect.contradicted");
+        let context = &command.row.context;
+        self.audit(ws, id, context, event_id, kind, &payload, &what.actor, what.now);
+        true
     }
 
     fn end_cancelling(&mut self, ws: &str, row: &CommandRow, actor: &str, now: Timestamp) {

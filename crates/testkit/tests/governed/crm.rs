@@ -46,6 +46,11 @@ impl Crm {
         self.ending == Ending::Rejected
     }
 
+    /// Whether it has done what has this key.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.state.lock().unwrap().keys.contains_key(key)
+    }
+
     pub(crate) fn count(&self, operation: &str) -> usize {
         let state = self.state.lock().unwrap();
         state.done.iter().filter(|done| *done == operation).count()

@@ -49,6 +49,12 @@ enum Stop {
     Child,
     /// It fails; a child is at it.
     Orphan,
+    /// It fails; a child that outlives it got no answer, may not try again, and goes on for long.
+    Detached,
+    /// None of its attempts to book gets an answer.
+    Lost,
+    /// Its first attempt gets no answer, and all others a no.
+    Denied,
 }
 
 impl Stop {
@@ -70,7 +76,7 @@ enum Memory {
 }
 
 /// Each way to stop with each memory that lets it come to that.
-const SHAPES: [(Stop, Memory); 13] = [
+const SHAPES: [(Stop, Memory); 18] = [
     (Stop::Cancel, Memory::Keyed),
     (Stop::Cancel, Memory::Asked),
     (Stop::Cancel, Memory::None),
@@ -84,6 +90,11 @@ const SHAPES: [(Stop, Memory); 13] = [
     (Stop::Orphan, Memory::Keyed),
     (Stop::Orphan, Memory::Asked),
     (Stop::Orphan, Memory::None),
+    (Stop::Detached, Memory::Keyed),
+    (Stop::Detached, Memory::Asked),
+    (Stop::Detached, Memory::None),
+    (Stop::Lost, Memory::Keyed),
+    (Stop::Denied, Memory::Keyed),
 ];
 
 /// The other side: hotels at once, flights slowly.
@@ -104,6 +115,8 @@ struct Books {
     returned: BTreeMap<String, u32>,
     /// How often a flight was asked for.
     flights: u32,
+    /// Whether the traveller was told that it was too late to cancel.
+    too_late: bool,
 }
 
 impl Airline {
@@ -150,25 +163,39 @@ impl Airline {
             self.books.lock().unwrap().flights += 1;
         }
         self.env.sleep(Duration::from_millis(100)).await;
+        if flight && self.stop == Stop::Denied && self.flights() > 1 {
+            let no = Error::new(ErrorClass::PermanentConnectorError, "SF-0001", "403");
+            return drop(answer.send(Err(no)));
+        }
         self.work(&request);
         if flight && self.stop == Stop::Exhaust && self.flights() <= TOO_MANY {
             return self.handle.crash(NODE);
         }
-        if flight && self.stop == Stop::Blocked {
+        let silent = match self.stop {
+            Stop::Blocked | Stop::Denied => true,
+            Stop::Lost => self.flights() <= self.retry().max_attempts(),
+            _ => false,
+        };
+        if flight && silent {
             let lost = Error::new(ErrorClass::Timeout, "SF-0001", "no answer");
             return drop(answer.send(Err(lost)));
         }
         if flight {
             self.env.sleep(Duration::from_secs(4)).await;
         }
+        if flight && self.stop == Stop::Detached && self.flights() == 1 {
+            let lost = Error::new(ErrorClass::Timeout, "SF-0001", "no answer");
+            return drop(answer.send(Err(lost)));
+        }
         let (output, summary) = (json!({ "ok": true }), "200".to_owned());
         let _ = answer.send(Ok(Inbound { output, actual: request.operation, summary }));
     }
 
-    /// Every booking was made once and taken back once.
-    fn judge(&self) -> Result<(), String> {
+    /// Every booking was made once and, if the trip did not take place, taken back once.
+    fn judge(&self, stays: bool) -> Result<(), String> {
         let books = self.books.lock().unwrap();
-        match books.booked == books.returned && books.booked.values().all(|times| *times == 1) {
+        let back = if stays { &BTreeMap::new() } else { &books.booked };
+        match books.returned == *back && books.booked.values().all(|times| *times == 1) {
             true => Ok(()),
             false => Err(format!("booked {:?}, returned {:?}", books.booked, books.returned)),
         }
@@ -222,6 +249,11 @@ async fn fly(cx: Cx, _: ()) -> Result<Value> {
     cx.effect_via(Effect::of("flight.book"), "airline", request).await
 }
 
+async fn fly_and_stay(cx: Cx, _: ()) -> Result<()> {
+    let _ = fly(cx.clone(), ()).await;
+    cx.sleep(Duration::from_secs(86_400)).await
+}
+
 async fn travel(cx: Cx, trip: Trip) -> Result<String> {
     let hotel = Outbound::new("POST /hotels", json!({}));
     let _: Value = cx.effect_via(Effect::of("hotel.book"), "airline", hotel).await?;
@@ -230,6 +262,11 @@ async fn travel(cx: Cx, trip: Trip) -> Result<String> {
         "Child" => drop(cx.child(fly, ()).await?),
         "Orphan" => {
             let _child = cx.spawn(fly, ()).await?;
+            cx.sleep(Duration::from_secs(2)).await?;
+            return Err(fails());
+        }
+        "Detached" => {
+            let _child = cx.spawn(fly_and_stay, ()).detached().await?;
             cx.sleep(Duration::from_secs(2)).await?;
             return Err(fails());
         }
@@ -275,6 +312,7 @@ async fn boot(env: Arc<SimEnv>, store: Arc<dyn Store>, airline: Airline) {
         // Shorter than a flight takes.
         .lease(Duration::from_secs(3))
         .workflow(fly)
+        .workflow(fly_and_stay)
         .command(travel, contract())
         .connector(airline)
         .start()
@@ -314,7 +352,9 @@ async fn traveller(env: Arc<SimEnv>, model: Arc<ModelStore>, airline: Airline) {
             actor: "user:1".to_owned(),
             now: env.now(),
         };
-        let _ = model.ask(cancel).await;
+        let told = model.ask(cancel).await;
+        let too_late = matches!(told, Ok(op::CommandCancelled::AlreadyOver(_)));
+        airline.books.lock().unwrap().too_late = too_late;
         return;
     }
 }
@@ -392,7 +432,10 @@ fn judge(stop: Stop, airline: &Airline, model: &ModelStore) -> Result<(), String
     let cancelled = row.status == CommandStatus::Cancelled && stop.is_cancelled();
     let failed = row.status == CommandStatus::Compensated
         && (!stop.is_cancelled() || airline.flights() == 0);
-    if !cancelled && !failed {
+    // A crash in the middle of the last attempt is worth one more, and that is answered.
+    let lucky = stop == Stop::Lost || airline.books.lock().unwrap().too_late;
+    let lucky = lucky && row.status == CommandStatus::Succeeded;
+    if !cancelled && !failed && !lucky {
         return Err(format!("it ended as {}: {:?}", row.status, row.error));
     }
     let open =
@@ -400,7 +443,7 @@ fn judge(stop: Stop, airline: &Airline, model: &ModelStore) -> Result<(), String
     if let Some(open) = effects(model).into_iter().find(open) {
         return Err(format!("left open: {open:?}"));
     }
-    airline.judge().map_err(|why| format!("{why}; the ledger has {:?}", effects(model)))
+    airline.judge(lucky).map_err(|why| format!("{why}; the ledger has {:?}", effects(model)))
 }
 
 /// R110, R111, X3: nothing that was under way is forgotten when its command stops.

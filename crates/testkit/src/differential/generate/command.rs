@@ -10,7 +10,8 @@ use steadfast_store::Op;
 use steadfast_store::op::{
     ActivityRow, Advance, Backfill, CancelCommand, CommandRef, Depend, DueTriggers, GetCommand,
     Left, ListActivities, ListCommands, ListEvents, ListSlots, ListTriggers, LogActivity, NewSlot,
-    Parent, PutTrigger, SettleCommands, SlotRow, Start, Submit, TaskRow, TriggerRow, TriggerState,
+    Parent, PutTrigger, SettleCommands, SlotRow, Start, Submit, TakeBack, TaskRow, TriggerRow,
+    TriggerState,
 };
 
 use super::{Generator, SECOND};
@@ -27,7 +28,8 @@ impl Generator {
         match self.random.below(100) {
             0..38 => Op::Submit(self.submit()),
             38..44 => Op::CancelCommand(self.cancel_command()),
-            44..50 => Op::SettleCommands(self.settle()),
+            44..48 => Op::SettleCommands(self.settle()),
+            48..50 => Op::TakeBack(self.take_back()),
             50..56 => Op::Depend(self.depend()),
             56..64 => Op::PutTrigger(self.put_trigger()),
             64..76 => Op::Advance(self.advance()),
@@ -114,6 +116,11 @@ impl Generator {
             actor: "user:2".to_owned(),
             now: self.now(),
         }
+    }
+
+    fn take_back(&mut self) -> TakeBack {
+        let (workspace, command_id) = (self.ws(), self.command_id());
+        TakeBack { workspace, command_id, actor: "user:2".to_owned(), now: self.now() }
     }
 
     fn settle(&mut self) -> SettleCommands {

@@ -304,6 +304,20 @@ async fn a_compensation_that_fails_halts_the_chain_and_says_how_far_it_came(f: F
     assert_eq!(world.done(), ["deal.create", "mail.send", "mail.recall"]);
     let all = undone(&fabric, &command).await;
     assert_eq!(all, [("deal.create".to_owned(), false), ("mail.send".to_owned(), true)]);
+    // The way back is repaired: it goes on with what is left, and says why it was taken back.
+    world.fail.store(0, Ordering::SeqCst);
+    command.take_back("user:op").await.unwrap();
+    let info = command.ended().await.unwrap().command;
+    assert_eq!(info.status, CommandStatus::Compensated);
+    assert_eq!(world.done(), ["deal.create", "mail.send", "mail.recall", "deal.delete"]);
+    assert_eq!(info.error.unwrap().message(), "the third step failed");
+    let events = command.events().await.unwrap();
+    assert!(events.iter().any(|e| e.event_type == "command.compensating" && e.actor == "user:op"));
+    for id in [command.id(), "nobody"] {
+        let refused = fabric.command::<()>(id).take_back("user:op").await.unwrap_err();
+        let code = if id == "nobody" { "SF-0505" } else { "SF-0838" };
+        assert_eq!(refused.code(), code, "{refused}");
+    }
     fabric.shutdown().await;
 }
 

@@ -23,7 +23,10 @@ table![
     an_answer_about_an_effect_reaches_who_takes_back,
     a_command_can_be_taken_back_more_than_once,
     a_run_whose_effects_were_taken_back_is_not_resumed,
+    a_run_whose_way_back_was_begun_is_not_resumed,
     a_halted_taking_back_goes_on_when_it_is_resumed,
+    an_answer_that_is_repeated_after_the_effect_was_lost_again_counts_once,
+    a_late_outcome_that_contradicts_the_ledger_is_told_to_people,
     an_answer_may_be_given_twice_by_the_same_person,
     a_changed_vote_is_an_event_of_its_own,
 ];
@@ -258,6 +261,65 @@ async fn a_run_whose_effects_were_taken_back_is_not_resumed(store: &dyn Store) {
     write(&k, &lease, 0, undone).await;
     fail(&k, &lease, Vec::new(), 103).await;
     assert_eq!(resume(&k, "r", 104).await, Resumed::TakenBack);
+}
+
+/// An at-most-once refund that may have been made is not made by two.
+async fn a_run_whose_way_back_was_begun_is_not_resumed(store: &dyn Store) {
+    for (end, wanted) in [
+        (None, Resumed::TakenBack),
+        (Some(EffectEvent::Lose), Resumed::TakenBack),
+        (Some(EffectEvent::Fail), Resumed::Done),
+    ] {
+        let k = Kit::new(store);
+        let (_, lease) = given_up(&k).await;
+        let refund = NewEffect {
+            effect_id: "refund".to_owned(),
+            effect_type: "deal.delete".to_owned(),
+            payload: "{}".to_owned(),
+            idempotency_key: "refund".to_owned(),
+            compensation: None,
+            compensates: Some("e".to_owned()),
+        };
+        write(&k, &lease, 0, govern(EffectChange::Begin(Box::new(refund)), 102)).await;
+        if let Some(event) = end {
+            write(&k, &lease, 1, govern(moves("refund", event), 103)).await;
+        }
+        fail(&k, &lease, Vec::new(), 104).await;
+        assert_eq!(resume(&k, "r", 105).await, wanted, "{end:?}");
+    }
+}
+
+/// An answer that was taken, and whose taking was not heard of, is not given a second time.
+async fn an_answer_that_is_repeated_after_the_effect_was_lost_again_counts_once(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = submitted(&k).await;
+    write(&k, &lease, 0, govern(begins("e"), 2)).await;
+    write(&k, &lease, 1, govern(moves("e", EffectEvent::Lose), 3)).await;
+    assert_eq!(resolve(&k, Truth::Again, "user:1", 10).await, ResolvedEffect::Done);
+    write(&k, &lease, 2, govern(moves("e", EffectEvent::Lose), 11)).await;
+    assert_eq!(resolve(&k, Truth::Again, "user:1", 10).await, ResolvedEffect::Done);
+    assert_eq!(effect(&k, "e").await.status, EffectStatus::Unknown);
+    assert_eq!(audited(&k, "effect.resolved").await, 1);
+    assert_eq!(resolve(&k, Truth::Again, "user:1", 12).await, ResolvedEffect::Done);
+    assert_eq!(effect(&k, "e").await.status, EffectStatus::Executing);
+}
+
+async fn a_late_outcome_that_contradicts_the_ledger_is_told_to_people(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = submitted(&k).await;
+    write(&k, &lease, 0, govern(begins("e"), 2)).await;
+    cancel(&k, 3).await;
+    let late = async |event: EffectEvent, now: i64| {
+        let outcomes = vec![govern(moves("e", event), now)];
+        leave(&k, left(lease.epoch, outcomes, Some(now + 60)), now).await;
+    };
+    late(EffectEvent::Lose, 4).await;
+    assert_eq!(resolve(&k, Truth::NotDone, "user:1", 5).await, ResolvedEffect::Done);
+    late(EffectEvent::Succeed, 6).await;
+    assert_eq!(effect(&k, "e").await.status, EffectStatus::Failed);
+    assert_eq!(audited(&k, "effect.contradicted").await, 1);
+    late(EffectEvent::Fail, 7).await;
+    assert_eq!(audited(&k, "effect.contradicted").await, 1);
 }
 
 async fn a_halted_taking_back_goes_on_when_it_is_resumed(store: &dyn Store) {
