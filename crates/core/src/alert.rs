@@ -106,21 +106,37 @@ pub fn standard() -> Vec<Rule> {
             .severity(Severity::Critical)
             .summary("another system refuses a command for good"),
         failed("retries_exceeded").summary("a command was tried too often"),
+        Rule::new("retries_exceeded", "cost.cap_reached")
+            .summary("an operation was tried as often as it may be"),
+        Rule::new("not_taken_back", "command.failed")
+            .field("/error/code", "SF-0831")
+            .severity(Severity::Critical)
+            .summary("what a command has done was not all taken back"),
         Rule::new("schedule_missed", "schedule.missed")
             .subject("/trigger_id")
             .summary("a schedule did not fire in time"),
         Rule::new("approval_expired", "approval.expired")
             .severity(Severity::Warning)
+            .subject("/approval_id")
             .summary("an approval was not given in time"),
+        Rule::new("approval_escalated", "approval.escalated")
+            .severity(Severity::Warning)
+            .subject("/approval_id")
+            .summary("an approval is waited for"),
         Rule::new("effect_unknown", "effect.unknown")
+            .subject("/effect_id")
             .severity(Severity::Critical)
             .summary("nobody knows whether an effect took place"),
         Rule::new("effect_contradicted", "effect.contradicted")
+            .subject("/effect_id")
             .severity(Severity::Critical)
             .summary("an effect did not end as the ledger has it"),
         late("command.expired"),
         // What waits on a queue cannot become expired: it is cancelled, and says why.
         late("command.cancelled").field("/error/code", "SF-0510"),
+        Rule::new("deadline_not_met", "command.failed")
+            .field("/error/code", "SF-0304")
+            .summary("a command did not end in time"),
         Rule::new("compensation_drift", "*compensation_drift")
             .severity(Severity::Critical)
             .summary("an effect is not undone as it was declared"),
@@ -302,6 +318,8 @@ mod tests {
         for (event_type, name) in [
             ("schedule.missed", "schedule_missed"),
             ("approval.expired", "approval_expired"),
+            ("approval.escalated", "approval_escalated"),
+            ("cost.cap_reached", "retries_exceeded"),
             ("effect.unknown", "effect_unknown"),
             ("effect.contradicted", "effect_contradicted"),
             ("command.expired", "deadline_not_met"),

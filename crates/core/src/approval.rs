@@ -162,8 +162,18 @@ impl ApprovalRequest {
             let text = format!("an approval by {} people cannot be", self.approvers);
             return Err(Error::invalid("SF-0811", text));
         }
+        let most = u32::try_from(self.among.len()).unwrap_or(u32::MAX);
+        let is_open = self.among.iter().any(|who| who.ends_with('*'));
+        if most > 0 && !is_open && most < self.approvers {
+            let text = format!("{} have to say yes, of only {most} who may", self.approvers);
+            return Err(Error::invalid("SF-0811", text));
+        }
         if self.ttl.is_zero() {
             return Err(Error::invalid("SF-0811", "an approval needs some time"));
+        }
+        if self.escalate_after.is_some_and(|after| after >= self.ttl) {
+            let text = "more people would be told only after the time is up";
+            return Err(Error::invalid("SF-0811", text));
         }
         Ok(())
     }

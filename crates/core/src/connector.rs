@@ -156,6 +156,20 @@ pub struct Limits {
     pub breaker: Option<Breaker>,
 }
 
+impl Limits {
+    /// Refuses limits that let nothing through, or hold nothing back.
+    pub fn check(&self, connector: &str) -> Result<()> {
+        let wrong = match (self.rate, self.breaker) {
+            (Some(rate), _) if rate.calls == 0 => "rate: no calls at all",
+            (Some(rate), _) if rate.per.is_zero() => "rate: no time",
+            (_, Some(breaker)) if breaker.failures == 0 => "breaker: no failures",
+            (_, Some(breaker)) if breaker.cool_down.is_zero() => "breaker: no time to cool down",
+            _ => return Ok(()),
+        };
+        Err(Error::invalid("SF-0805", format!("connector \"{connector}\": {wrong}")))
+    }
+}
+
 /// A bucket of tokens that fills again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -220,6 +234,11 @@ impl Connectors {
         self.0.is_empty()
     }
 
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Connector>> {
+        self.0.values()
+    }
+
     /// A connector by its name.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Connector>> {
         self.0.get(name)
@@ -228,6 +247,19 @@ impl Connectors {
     /// The operation of a connector's scope that a request asks for.
     pub fn operation(&self, connector: &str, asked: &str) -> Option<&Operation> {
         self.0.get(connector)?.scope().iter().find(|operation| operation.is(asked))
+    }
+}
+
+/// The connectors as workflow code is given them: it can name them, and only the host opens it.
+/// Otherwise any step could send by them, past the gate and the ledger.
+#[doc(hidden)]
+#[derive(Debug, Clone)]
+pub struct Ways(pub(crate) Connectors);
+
+impl Ways {
+    /// Closes them up.
+    pub fn new(connectors: Connectors) -> Self {
+        Self(connectors)
     }
 }
 

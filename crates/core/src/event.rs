@@ -85,14 +85,16 @@ pub fn link(before: &str, digest: &str) -> String {
     hex(&hasher.finalize())
 }
 
-/// The order in which events are sealed: by time, but those of one command as it numbered them.
-/// The clocks of two processes may disagree by a little; a command's own numbers never do.
+/// The order in which events are sealed: by time, but a command's moves as it numbered them. The
+/// clocks of two processes may disagree by a little; a command's own numbers never do. Given in the
+/// order of their times.
 pub fn in_order<T>(events: &mut [T], command_and_id: impl Fn(&T) -> (String, String)) {
     use std::collections::HashMap;
     let mut places: HashMap<String, Vec<usize>> = HashMap::new();
     let mut named: Vec<_> = events.iter().map(&command_and_id).collect();
-    for (at, (command, _)) in named.iter().enumerate() {
-        if !command.is_empty() {
+    for (at, (command, event_id)) in named.iter().enumerate() {
+        // What happened besides has no number; its time says where it belongs.
+        if !command.is_empty() && is_move(command, event_id) {
             places.entry(command.clone()).or_default().push(at);
         }
     }
@@ -109,6 +111,14 @@ pub fn in_order<T>(events: &mut [T], command_and_id: impl Fn(&T) -> (String, Str
             }
         }
     }
+}
+
+/// Whether an id is that of a move of a command: its number stands alone behind the command's id.
+fn is_move(command: &str, event_id: &str) -> bool {
+    let number = event_id.strip_prefix("evt_").and_then(|rest| rest.strip_prefix(command));
+    number.is_some_and(|rest| {
+        rest.strip_prefix('_').is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
+    })
 }
 
 /// The event of the same command that comes before one, if its id tells.
@@ -166,12 +176,16 @@ mod tests {
 
     #[test]
     fn a_command_keeps_its_own_order_when_clocks_disagree() {
-        let mut ids = ["a_2", "x", "b_1", "a_1", "a_0", "b_0"];
+        // What has no number stays where its time has put it.
+        let mut ids =
+            ["evt_a_2", "x", "evt_b_1", "evt_a_s00ff.000001", "evt_a_1", "evt_a_0", "evt_b_0"];
         in_order(&mut ids, |id| {
-            let command = id.split_once('_').map_or("", |(command, _)| command);
+            let command = id.strip_prefix("evt_").map_or("", |id| &id[..1]);
             (command.to_owned(), (*id).to_owned())
         });
-        assert_eq!(ids, ["a_0", "x", "b_0", "a_1", "a_2", "b_1"]);
+        let wanted =
+            ["evt_a_0", "x", "evt_b_0", "evt_a_s00ff.000001", "evt_a_1", "evt_a_2", "evt_b_1"];
+        assert_eq!(ids, wanted);
         assert_eq!(predecessor("evt_c_000010").as_deref(), Some("evt_c_000009"));
         assert_eq!(predecessor("evt_c_000000"), None);
         assert_eq!(predecessor("evt_t@00ff"), None);

@@ -6,6 +6,7 @@
 //! counters behind it.
 
 use futures::future::BoxFuture;
+use serde_json::Value;
 
 use crate::command::Context;
 use crate::effect::EffectSpec;
@@ -47,6 +48,21 @@ pub struct Calling {
     pub input: String,
 }
 
+/// An effect's payload as policies and people see it: with what is really sent as its `request`,
+/// where that is something else.
+pub fn effect_seen(payload: &str, request: &str) -> Value {
+    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+    let (payload, request) = (read(payload), read(request));
+    match payload {
+        payload if payload == request => payload,
+        Value::Object(mut fields) => {
+            fields.insert("request".to_owned(), request);
+            Value::Object(fields)
+        }
+        payload => serde_json::json!({ "payload": payload, "request": request }),
+    }
+}
+
 /// What the gate says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
@@ -82,6 +98,10 @@ pub enum Passage {
 pub trait Gate: Send + Sync + 'static {
     /// Decides on what is about to leave.
     fn judge<'a>(&'a self, leaving: Leaving<'a>) -> BoxFuture<'a, Result<Verdict>>;
+
+    /// Why a run does not do something that changes the world without leaving by a connector, such
+    /// as writing in the caller's database. An agent's does not.
+    fn refuses(&self, context: &Context, verb: &str) -> Option<Judgement>;
 
     /// Whether a compensation has an effect that its declaration does not have.
     fn drift(&self, context: &Context, compensation: &str, effect_type: &str) -> bool;

@@ -16,6 +16,48 @@ pub fn check_workspace(key: &str) -> Result<()> {
     bounded("workspace", key, limits::WORKSPACE_BYTES)
 }
 
+/// What the host's own signals begin with: people's answers. Nobody else sends such.
+const OWN_SIGNALS: [&str; 2] = ["approval:", "effect:"];
+
+/// Checks a signal's name or id. Those that carry people's answers are not for sending by hand.
+pub fn check_signal(what: &str, name: &str) -> Result<()> {
+    check(what, name)?;
+    match OWN_SIGNALS.iter().find(|own| name.starts_with(**own)) {
+        Some(own) => Err(Error::invalid(
+            "SF-0122",
+            format!("the {what} begins with \"{own}\", which only people's answers do"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// What the types of the host's own events begin with.
+const OWN_EVENTS: [&str; 11] = [
+    "command.",
+    "workflow.",
+    "run.",
+    "policy.",
+    "approval.",
+    "effect.",
+    "compensation",
+    "cost.",
+    "schedule.",
+    "retention.",
+    "ingress.",
+];
+
+/// Checks the type of an event that a workflow tells. What only the host knows, only the host says.
+pub fn check_event(event_type: &str) -> Result<()> {
+    bounded("event type", event_type, limits::EVENT_TYPE_BYTES)?;
+    match OWN_EVENTS.iter().find(|own| event_type.starts_with(**own)) {
+        Some(own) => Err(Error::invalid(
+            "SF-0123",
+            format!("event \"{event_type}\": what begins with \"{own}\" is told by the host alone"),
+        )),
+        None => Ok(()),
+    }
+}
+
 fn bounded(what: &str, key: &str, most: usize) -> Result<()> {
     let problem = if key.is_empty() {
         "is empty".to_owned()

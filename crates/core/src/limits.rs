@@ -6,6 +6,8 @@
 /// Longest key (run id, names, partition, deduplication id), in bytes. Three such keys and a
 /// workspace fit MySQL's 3,072-byte index limit.
 pub const KEY_BYTES: usize = 255;
+/// Bytes in the type of an event.
+pub const EVENT_TYPE_BYTES: usize = 64;
 /// Longest workspace name: it leads every primary key.
 pub const WORKSPACE_BYTES: usize = 64;
 /// Largest payload (input, output, signal, value) in bytes of JSON. MariaDB's default packet is

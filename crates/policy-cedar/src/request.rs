@@ -52,7 +52,7 @@ fn strings(texts: &[String]) -> Value {
 fn seen(act: &Act) -> Result<Vec<(String, Value)>, Why> {
     let (mutates, declared, in_scope) = match &act.doing {
         Doing::Admit => (false, true, act.out_of_scope.is_empty()),
-        Doing::Effect { declared, .. } => (true, *declared, true),
+        Doing::Effect { declared, .. } => (true, *declared, act.out_of_scope.is_empty()),
         Doing::Call { in_scope, mutates, .. } => (*mutates, true, *in_scope),
     };
     let mut seen = vec![
@@ -70,7 +70,13 @@ fn seen(act: &Act) -> Result<Vec<(String, Value)>, Why> {
         Doing::Call { connector, .. } => {
             seen.push(("connector", Value::new_string(connector.clone())));
         }
-        Doing::Effect { key, .. } => seen.push(("key", Value::new_string(key.clone()))),
+        Doing::Effect { key, via, .. } => {
+            seen.push(("key", Value::new_string(key.clone())));
+            if let Some((connector, operation)) = via {
+                seen.push(("connector", Value::new_string(connector.clone())));
+                seen.push(("operation", Value::new_string(operation.clone())));
+            }
+        }
         Doing::Admit => {}
     }
     if let Some(named) = &act.classes {

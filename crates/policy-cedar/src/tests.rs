@@ -24,7 +24,12 @@ fn granted(mut act: Act, grants: &[&str]) -> Act {
 }
 
 fn effect(classes: Option<Classes>) -> Act {
-    let doing = Doing::Effect { effect_type: "mail.send".into(), key: "k".into(), declared: true };
+    let doing = Doing::Effect {
+        effect_type: "mail.send".into(),
+        key: "k".into(),
+        declared: true,
+        via: None,
+    };
     Act { doing, classes, ..admit(json!({})) }
 }
 

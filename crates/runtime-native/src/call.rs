@@ -163,12 +163,18 @@ impl Call {
         if !self.sent {
             return None;
         }
-        let failed = outcome.as_ref().err().is_some_and(|error| {
-            matches!(error.class(), ErrorClass::TransientConnectorError | ErrorClass::Timeout)
-        });
+        // Only what the other side has said tells how it does: a refusal of our own does not, and
+        // neither does one to slow down.
+        let ok = match outcome.as_ref().map_err(Error::class) {
+            Ok(_) => true,
+            Err(ErrorClass::TransientConnectorError | ErrorClass::Timeout) => false,
+            Err(ErrorClass::PermanentConnectorError | ErrorClass::Conflict) => true,
+            Err(ErrorClass::NotFound) => true,
+            Err(_) => return None,
+        };
         Some(op::Health {
             meter: format!("breaker:{}", calling.connector),
-            ok: !failed,
+            ok,
             failures: breaker.failures,
             cool_down: breaker.cool_down,
         })

@@ -250,12 +250,12 @@ impl Client {
         payload: String,
         signal_id: Option<&str>,
     ) -> Result<()> {
-        key::check("signal name", name)?;
+        key::check_signal("signal name", name)?;
         let signal_id = match signal_id {
             Some(id) => id.to_owned(),
             None => new_id(&*self.hub.env),
         };
-        key::check("signal id", &signal_id)?;
+        key::check_signal("signal id", &signal_id)?;
         let signal = op::Signal {
             workspace: self.hub.workspace.clone(),
             run_id: run_id.to_owned(),

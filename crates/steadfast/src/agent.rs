@@ -52,6 +52,9 @@ async fn submit(
         .requested_by(cx.context().requested_by.clone())
         .ingress(Ingress::AgentAction)
         .correlation_id(cx.context().correlation_id.clone());
+    if cx.context().dry_run {
+        call = call.dry_run();
+    }
     if client.contract(&command_type)?.key_template.is_none() {
         call = call.key(format!("propose:{}:{key}", cx.run_id()));
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use steadfast_core::connector::Connector;
+use steadfast_core::connector::{Connector, Ways};
 use steadfast_core::env::Env;
 use steadfast_core::runtime::ExecutionRuntime as _;
 use steadfast_core::trigger::Trigger;
@@ -407,6 +407,7 @@ impl Builder {
             registered.command.check_runtime(runtime.name(), runtime.capabilities())?;
             registered.command.check_effects(runtime.name(), runtime.capabilities())?;
         }
+        self.governance.check(contracts.all().map(|registered| &registered.command))?;
         let triggers = self.definitions.into_iter().map(|d| d.define(&contracts));
         let triggers = triggers.collect::<Result<Vec<_>>>()?;
         let mut registry = self.registry;
@@ -449,7 +450,7 @@ fn govern(
 ) -> Result<()> {
     let book = Arc::new(contracts.book());
     registry.state.insert((*book).clone());
-    registry.state.insert(governance.connectors.clone());
+    registry.state.insert(Ways::new(governance.connectors.clone()));
     registry.connectors = governance.connectors.clone();
     if contracts.is_empty() && governance.connectors.is_empty() {
         return Ok(());

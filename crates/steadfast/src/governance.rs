@@ -89,6 +89,37 @@ impl Governance {
         crate::flow::admit::try_out(self, contract, payload, requested_by)
     }
 
+    /// Refuses what could never hold: limits that let nothing through, budgets of connectors that
+    /// are not there, and calls that no connector's scope has.
+    pub(crate) fn check<'a>(
+        &self,
+        contracts: impl IntoIterator<Item = &'a CommandType>,
+    ) -> Result<()> {
+        for connector in self.connectors.all() {
+            connector.limits().check(connector.name())?;
+        }
+        for budget in &self.budgets {
+            let Per::ConnectorDay(name) = &budget.per else { continue };
+            if self.connectors.get(name).is_none() {
+                let text = format!("a budget is for connector \"{name}\", which is not there");
+                return Err(Error::invalid("SF-0805", text));
+            }
+        }
+        for contract in contracts {
+            for call in &contract.calls {
+                let (connector, operation) = call.split_once(' ').unwrap_or((call, ""));
+                if self.connectors.operation(connector, operation).is_none() {
+                    let text = format!(
+                        "command type \"{}\": calls: no connector's scope has \"{call}\"",
+                        contract.name
+                    );
+                    return Err(Error::invalid("SF-0806", text));
+                }
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn connector(&mut self, connector: Arc<dyn Connector>) -> Result<()> {
         self.connectors.add(connector)
     }

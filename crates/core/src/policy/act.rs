@@ -21,6 +21,8 @@ pub enum Doing {
         key: String,
         /// Whether its contract declares it.
         declared: bool,
+        /// The connector that performs it and what that is asked, if one does.
+        via: Option<(String, String)>,
     },
     /// A connector is about to be called.
     Call {

@@ -67,6 +67,20 @@ impl Classes {
     ) -> Self {
         Self { approval, reversibility, sensitivity }
     }
+
+    /// The more serious of each.
+    pub fn or_worse(self, other: Self) -> Self {
+        Self {
+            approval: self.approval.max(other.approval),
+            reversibility: self.reversibility.max(other.reversibility),
+            sensitivity: self.sensitivity.max(other.sensitivity),
+        }
+    }
+
+    /// Whether nobody has to say yes to it.
+    pub fn asks_nobody(self) -> bool {
+        self.approval == ApprovalClass::A0 && self.reversibility < Reversibility::R3
+    }
 }
 
 /// What a stage without rules of its own makes of an act.

@@ -5,7 +5,12 @@ use serde_json::json;
 use super::*;
 
 fn effect(classes: Option<Classes>) -> Act {
-    let doing = Doing::Effect { effect_type: "mail.send".into(), key: "k".into(), declared: true };
+    let doing = Doing::Effect {
+        effect_type: "mail.send".into(),
+        key: "k".into(),
+        declared: true,
+        via: None,
+    };
     Act { doing, classes, ..Act::admit("user:1", "quote", json!({})) }
 }
 

@@ -17,7 +17,7 @@ use super::calls::outcome;
 use super::{Call, Cx, Operation};
 use crate::approval::{ApprovalRequest, Approved};
 use crate::command::{Book, CommandType};
-use crate::connector::{self, Connector, Connectors, Inbound, Outbound, Probe};
+use crate::connector::{self, Connector, Inbound, Outbound, Probe, Ways};
 use crate::driver::{Ask, Body, CallOptions, EffectClass, Guard, Outcome, Probing, Said, Verb};
 use crate::effect::EffectSpec;
 use crate::error::{Error, Result};
@@ -180,6 +180,8 @@ impl Cx {
         request: Outbound,
     ) -> Call<T> {
         let prepared = || {
+            let key = request.key.as_deref();
+            self.by_contract(|contract| contract.check_call(name, key)).transpose()?;
             let (way, _) = self.way_out(connector, &request.operation)?;
             Ok((way, calling(connector, &request)?))
         };
@@ -220,7 +222,8 @@ impl Cx {
     }
 
     fn tell(&self, event_type: &str, payload: &impl Serialize, audit: bool) -> Operation<()> {
-        match json::encode("the event", payload) {
+        let made = crate::key::check_event(event_type);
+        match made.and_then(|()| json::encode("the event", payload)) {
             Ok(payload) => self.operation(event_type, None, Ask::Emit { payload, audit }),
             Err(refusal) => Operation::refused(refusal),
         }
@@ -332,7 +335,7 @@ impl Cx {
             let text = format!("there is no connector \"{connector}\" here");
             Error::invalid("SF-0805", text)
         };
-        let connectors = self.state::<Connectors>().map_err(|_| none())?;
+        let connectors = &self.state::<Ways>().map_err(|_| none())?.0;
         let way = connectors.get(connector).ok_or_else(none)?.clone();
         Ok((way, connectors.operation(connector, operation).map(|o| o.keyed)))
     }

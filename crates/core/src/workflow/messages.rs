@@ -24,7 +24,7 @@ impl Cx {
 
     /// Sends a signal to another run, exactly once.
     pub fn send<P: Serialize>(&self, to: &str, signal: &str, payload: P) -> Operation<()> {
-        let made = crate::key::check("signal name", signal)
+        let made = crate::key::check_signal("signal name", signal)
             .and_then(|()| json::encode("the signal", &payload));
         self.operation_of(signal, made, |payload| Ask::Send {
             to: to.to_owned(),

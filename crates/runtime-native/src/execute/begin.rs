@@ -5,6 +5,7 @@ use std::sync::Arc;
 use steadfast_core::driver::{
     Ask, Body, CallOptions, ChildStart, EffectClass, Kind, Record, RecordState, Request,
 };
+use steadfast_core::policy::Judgement;
 use steadfast_core::{Error, ErrorClass, Timestamp};
 use steadfast_store::op::{self, Entry, With};
 
@@ -21,6 +22,10 @@ impl Execution {
         }
         let Request { id, name, input, ask } = request;
         let kind = ask.kind();
+        if let Some(judgement) = self.kept_from(&ask, kind) {
+            self.refuse(id, &name, kind, &judgement);
+            return Ok(true);
+        }
         match ask {
             Ask::Call { verb: _, body, options } => {
                 let call = self.call(name, kind, input, body, options);
@@ -83,6 +88,24 @@ impl Execution {
             }
         }
         Ok(false)
+    }
+
+    /// Why the run does not do what changes the world without leaving by the gate, if so.
+    fn kept_from(&self, ask: &Ask, kind: Kind) -> Option<Judgement> {
+        let changes = matches!(ask, Ask::Transaction(_) | Ask::Send { .. });
+        let gate = self.registry.gate.as_ref().filter(|_| changes)?;
+        gate.refuses(&self.context, kind.as_str())
+    }
+
+    /// Refuses something, and tells the audit.
+    fn refuse(&mut self, id: u64, name: &str, kind: Kind, judgement: &Judgement) {
+        let mut payload = judgement.to_json();
+        payload["step"] = name.into();
+        let events = vec![self.note(id, 1, "policy.evaluated", "audit", payload)];
+        let with = With::Govern(Box::new(op::Govern { events, ..self.govern() }));
+        let denial = judgement.denial().unwrap_or_else(|| Error::app("refused"));
+        self.urgent = true;
+        self.deliver(id, name, kind, Err(denial), Some(with));
     }
 
     /// Notes that an effect was taken back.

@@ -183,7 +183,10 @@ impl Execution {
         let mut payload = judgement.to_json();
         payload["step"] = call.name.clone().into();
         payload["attempt"] = call.attempt.into();
-        let note = self.note(id, call.attempt, "policy.evaluated", "audit", payload);
+        let decided = json::fingerprint(&payload.to_string());
+        let mut note = self.note(id, call.attempt, "policy.evaluated", "audit", payload);
+        // A call is judged again once people have answered: that is another decision.
+        note.event_id = format!("{}.{}", note.event_id, &decided[..8]);
         call.notes.push(note);
         if judgement.decisions.iter().any(|d| d.finding.rule == "cost_cap") {
             let about = serde_json::json!({ "operation": call.name, "attempts": call.attempt });

@@ -5,6 +5,7 @@
 
 use steadfast_core::approval::{ApprovalRequest, Vote};
 use steadfast_core::driver::{Guard, Kind, RecordState};
+use steadfast_core::gate::effect_seen;
 use steadfast_core::{ApprovalStatus, Error, ErrorClass, Timestamp, json};
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, EffectChange, Entry, Govern, NewApproval, NewEffect, With};
@@ -31,7 +32,9 @@ impl Execution {
                     format!("{}\n{}\n{}", calling.connector, calling.operation, calling.input)
                 });
                 let digest = json::digest(format!("{}\n{sent}", spec.digest()));
-                (spec.effect_type.clone(), spec.payload.clone(), digest)
+                let shown = calling.as_ref().map(|c| effect_seen(&spec.payload, &c.input));
+                let shown = shown.map_or_else(|| spec.payload.clone(), |seen| seen.to_string());
+                (spec.effect_type.clone(), shown, digest)
             }
             (None, Some(calling)) => {
                 let action = format!("{} {}", calling.connector, calling.operation);
@@ -200,10 +203,8 @@ impl Execution {
                 self.calls.insert(id, call);
                 Ok(self.attempt_ended(Ended { id, outcome: Ok(approved(&approval_id, &by)) }))
             }
-            _ => {
-                call.approved = true;
-                self.leave(id, call).await
-            }
+            // What they said is read from the store and held against what is needed by now.
+            _ => self.leave(id, call).await,
         }
     }
 

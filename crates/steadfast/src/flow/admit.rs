@@ -56,7 +56,8 @@ pub(crate) fn admit(
         Ruling::RequireMoreInput => Some(Hold::Input(why(&judgement))),
         Ruling::Allow | Ruling::RouteSync | Ruling::RouteAsync | Ruling::Redact => None,
     };
-    let by_queue = ruling == Ruling::RouteAsync;
+    let says = |ruling| judgement.decisions.iter().any(|d| d.finding.ruling == ruling);
+    let by_queue = says(Ruling::RouteAsync);
     Ok(Admitted { judgement: Some(judgement), hold, by_queue })
 }
 

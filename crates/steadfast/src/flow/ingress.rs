@@ -133,6 +133,10 @@ pub(crate) fn submit_op(
         now,
     };
     let admitted = admit::admit(governance, contract, &mut payload, &asked)?;
+    if matches!(admitted.hold, Some(op::Hold::Denied(_))) {
+        // What was denied must not stand in the way of who may do it. Its context names the key.
+        idempotency_key = None;
+    }
     let mut spec = StartSpec::new(&contract.workflow, json::encode("the payload", &payload)?);
     spec.run_id = Some(request.run_id.unwrap_or_else(|| command_id.clone()));
     spec.queue.clone_from(&contract.queue);

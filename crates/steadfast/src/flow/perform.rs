@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use steadfast_core::command::{Book, CommandType, Context};
 use steadfast_core::connector::Limits;
-use steadfast_core::gate::{Gate, Leaving, Passage, Verdict};
+use steadfast_core::gate::{Gate, Leaving, Passage, Verdict, effect_seen};
 use steadfast_core::policy::{Act, Decision, Doing, Finding, Judgement, Ruling, Stage};
 use steadfast_core::{Error, ErrorClass, Result, Timestamp};
 use steadfast_store::op::{CommandRef, GetCommand, Spend, Spent, Take, is_stopped, not_begun};
@@ -32,6 +32,14 @@ impl Gate for Gatekeeper {
         Box::pin(self.decide(leaving))
     }
 
+    fn refuses(&self, context: &Context, verb: &str) -> Option<Judgement> {
+        let contract = self.book.0.get(&context.command_type).filter(|contract| contract.agent)?;
+        let payload = Value::from(verb);
+        let mut act = Act::admit(&context.requested_by, &contract.name, payload);
+        act.agent = true;
+        Some(one(Stage::AgentRisk, agent_commits(), &act))
+    }
+
     fn drift(&self, context: &Context, compensation: &str, effect_type: &str) -> bool {
         let contract = self.book.0.get(&context.command_type);
         let declared = contract.and_then(|contract| contract.compensations.get(compensation));
@@ -49,16 +57,17 @@ impl Gatekeeper {
                 "command type \"{}\" is not registered here, so nothing of it may leave",
                 leaving.context.command_type
             );
-            return Ok(refused(Error::new(ErrorClass::PolicyDenied, "SF-0809", text)));
+            let error = Error::new(ErrorClass::PolicyDenied, "SF-0809", text);
+            return Ok(refused("not_registered", error, &leaving));
         };
         if let Some(stopped) = self.stopped(&leaving).await? {
-            return Ok(refused(stopped));
+            return Ok(refused("command_stopped", stopped, &leaving));
         }
         let act = self.act(contract, &leaving)?;
         let mut judgement = match forbidden(contract, &leaving, &act) {
-            Some(decision) => Judgement { decisions: vec![decision] },
+            Some((stage, finding)) => one(stage, finding, &act),
             None => {
-                let chain = self.chain(contract, &leaving);
+                let chain = chain(contract, &leaving, &act);
                 self.governance.policies.judge(&chain, &act)
             }
         };
@@ -95,23 +104,25 @@ impl Gatekeeper {
                 "\"{}\" carries out commands: started without one, it has no effects",
                 leaving.workflow
             );
-            return Ok(refused(Error::new(ErrorClass::PolicyDenied, "SF-0809", text)));
+            let error = Error::new(ErrorClass::PolicyDenied, "SF-0809", text);
+            return Ok(refused("no_command", error, leaving));
         }
         let Some(calling) = leaving.call else {
             return Ok(plain(Judgement::default(), Passage::Open));
         };
         let known = self.governance.connectors.operation(&calling.connector, &calling.operation);
-        if known.is_some_and(|operation| operation.mutates) && leaving.effect.is_none() {
+        if known.is_some_and(|operation| operation.mutates) {
             let text = format!(
-                "\"{}\" of \"{}\" writes: it needs an effect",
+                "\"{}\" of \"{}\" writes: it needs a command that declares it",
                 calling.operation, calling.connector
             );
-            return Ok(refused(Error::new(ErrorClass::PolicyDenied, "SF-0809", text)));
+            let error = Error::new(ErrorClass::PolicyDenied, "SF-0809", text);
+            return Ok(refused("no_command", error, leaving));
         }
         if known.is_none() {
             let error =
                 steadfast_core::connector::out_of_scope(&calling.connector, &calling.operation);
-            return Ok(refused(error));
+            return Ok(refused("out_of_scope", error, leaving));
         }
         let takes = self.takes(leaving, &[]);
         let mut judgement = Judgement::default();
@@ -124,24 +135,10 @@ impl Gatekeeper {
         Ok(plain(judgement, passage))
     }
 
-    /// The contract's chain; a connector's scope is asked in any case.
-    fn chain(&self, contract: &CommandType, leaving: &Leaving<'_>) -> Vec<Stage> {
-        let mut chain = contract.chain();
-        if leaving.call.is_some() && !chain.contains(&Stage::ConnectorScope) {
-            chain.push(Stage::ConnectorScope);
-        }
-        chain
-    }
-
     fn act(&self, contract: &CommandType, leaving: &Leaving<'_>) -> Result<Act> {
         let connectors = &self.governance.connectors;
         let operation = leaving.call.map(|c| (c, connectors.operation(&c.connector, &c.operation)));
-        let text = match (leaving.effect, leaving.call) {
-            (Some(spec), _) => &spec.payload,
-            (None, Some(calling)) => &calling.input,
-            (None, None) => "null",
-        };
-        let payload: Value = serde_json::from_str(text).unwrap_or_default();
+        let payload = seen(leaving);
         let mut act = Act::admit(&leaving.context.requested_by, &contract.name, payload);
         act.agent = contract.agent;
         act.needs.clone_from(&leaving.context.needs);
@@ -156,7 +153,12 @@ impl Gatekeeper {
         }
         if let Some(spec) = leaving.effect {
             let declared = contract.effects.get(&spec.effect_type);
-            act.classes = declared.and_then(|effect| effect.classes).or(act.classes);
+            // Calling a serious operation harmless does not make it so.
+            let own = declared.and_then(|effect| effect.classes);
+            act.classes = match (own, act.classes) {
+                (Some(own), Some(operation)) => Some(own.or_worse(operation)),
+                (own, operation) => own.or(operation),
+            };
             if let Some((calling, None)) = &operation {
                 let out = format!("{} {}", calling.connector, calling.operation);
                 act.out_of_scope.push(out);
@@ -165,6 +167,7 @@ impl Gatekeeper {
                 effect_type: spec.effect_type.clone(),
                 key: spec.key.clone(),
                 declared: declared.is_some(),
+                via: leaving.call.map(|c| (c.connector.clone(), c.operation.clone())),
             };
         }
         Ok(act.with_grants(&self.governance.grants))
@@ -183,7 +186,10 @@ impl Gatekeeper {
         }
         let ruling = judgement.ruling();
         if matches!(ruling, Ruling::RequireMoreInput | Ruling::Redact) {
-            let text = "a stage wants it changed, which cannot be at this point";
+            let by = judgement.decisive().map_or_else(String::new, |decision| {
+                format!("{} ({})", decision.stage.as_str(), decision.finding.rule)
+            });
+            let text = format!("stage {by} wants it changed, which cannot be at this point");
             return Ok(Passage::Refused(Error::new(ErrorClass::PolicyDenied, "SF-0801", text)));
         }
         if leaving.context.dry_run && matches!(act.doing, Doing::Effect { .. }) {
@@ -218,9 +224,11 @@ impl Gatekeeper {
             let (failures, cool_down) = (breaker.failures, breaker.cool_down);
             takes.push((Stage::RateLimit, Take::Breaker { meter, failures, cool_down }, true));
         }
-        // People who have said yes have said yes to what it costs.
-        if chain.contains(&Stage::Cost) && !leaving.approved {
+        if chain.contains(&Stage::Cost) {
             for budget in &self.governance.budgets {
+                // People who have said yes have said yes to what it costs, where they can.
+                let lifted = leaving.approved && !budget.hard;
+                let cap = if lifted { i64::MAX } else { i64::from(budget.cap) };
                 let meter = match &budget.per {
                     Per::Command => format!("cost:{}", leaving.context.command_id),
                     Per::ConnectorDay(name) if name == connector => {
@@ -228,7 +236,7 @@ impl Gatekeeper {
                     }
                     Per::ConnectorDay(_) => continue,
                 };
-                let take = Take::Budget { meter, amount: 1, cap: i64::from(budget.cap) };
+                let take = Take::Budget { meter, amount: 1, cap };
                 takes.push((Stage::Cost, take, budget.hard));
             }
         }
@@ -249,6 +257,10 @@ impl Gatekeeper {
         let all = takes.iter().map(|(_, take, _)| take.clone()).collect();
         let spent = self.store.ask(Spend { workspace, takes: all, now }).await?;
         let Spent::Short(meter, until) = spent else {
+            for (stage, take, _) in &takes {
+                let text = format!("\"{}\" lets it through", take.meter());
+                set(judgement, *stage, Finding::allow("within_limit", text));
+            }
             return Ok(None);
         };
         let short = takes.iter().find(|(_, take, _)| take.meter() == meter);
@@ -272,9 +284,47 @@ impl Gatekeeper {
     }
 }
 
-/// What no policy can allow: an effect nobody declared, a write that is no effect.
-fn forbidden(contract: &CommandType, leaving: &Leaving<'_>, act: &Act) -> Option<Decision> {
-    let (stage, finding) = match &act.doing {
+/// The contract's chain; a connector's scope, and whether people have to say yes, is asked in any
+/// case.
+fn chain(contract: &CommandType, leaving: &Leaving<'_>, act: &Act) -> Vec<Stage> {
+    let mut chain = contract.chain();
+    let mut always = |stage| {
+        if !chain.contains(&stage) {
+            chain.push(stage);
+        }
+    };
+    if leaving.call.is_some() {
+        always(Stage::ConnectorScope);
+    }
+    if leaving.effect.is_some() && act.classes.is_some_and(|classes| !classes.asks_nobody()) {
+        always(Stage::ApprovalRequirement);
+    }
+    chain
+}
+
+/// What policies and people look at: what the ledger will have, and what is really sent where that
+/// is something else.
+fn seen(leaving: &Leaving<'_>) -> Value {
+    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+    match (leaving.effect, leaving.call) {
+        (Some(spec), Some(calling)) => effect_seen(&spec.payload, &calling.input),
+        (Some(spec), None) => read(&spec.payload),
+        (None, Some(calling)) => read(&calling.input),
+        (None, None) => Value::Null,
+    }
+}
+
+fn agent_commits() -> Finding {
+    Finding::deny("agent_commits", "an agent proposes commands; it commits to nothing")
+}
+
+/// What no policy can allow: an effect that nobody declared or classed, a write that is no effect,
+/// and anything of the kind by an agent.
+fn forbidden(contract: &CommandType, leaving: &Leaving<'_>, act: &Act) -> Option<(Stage, Finding)> {
+    Some(match &act.doing {
+        Doing::Effect { .. } | Doing::Call { mutates: true, .. } if act.agent => {
+            (Stage::AgentRisk, agent_commits())
+        }
         Doing::Effect { effect_type, declared: false, .. } => {
             let text = format!(
                 "the contract of \"{}\" does not declare effect \"{effect_type}\"",
@@ -282,13 +332,21 @@ fn forbidden(contract: &CommandType, leaving: &Leaving<'_>, act: &Act) -> Option
             );
             (Stage::Permission, Finding::deny("undeclared_effect", text))
         }
+        Doing::Effect { .. } if act.classes.is_none() => {
+            let text = "nobody said how serious it is";
+            (Stage::ApprovalRequirement, Finding::deny("unclassified", text))
+        }
         Doing::Call { connector, operation, mutates: true, .. } if leaving.effect.is_none() => {
             let text = format!("\"{operation}\" of \"{connector}\" writes: it needs an effect");
             (Stage::ConnectorScope, Finding::deny("write_without_effect", text))
         }
         _ => return None,
-    };
-    Some(Decision { stage, finding, inputs: act.digest() })
+    })
+}
+
+/// A judgement of one decision.
+fn one(stage: Stage, finding: Finding, act: &Act) -> Judgement {
+    Judgement { decisions: vec![Decision { stage, finding, inputs: act.digest() }] }
 }
 
 /// Puts a finding in the place of its stage, or at the end.
@@ -305,8 +363,11 @@ fn ask(judgement: &Judgement) -> Passage {
     Passage::Ask { approvers: judgement.approvers().max(1), reason }
 }
 
-fn refused(error: Error) -> Verdict {
-    plain(Judgement::default(), Passage::Refused(error))
+/// A refusal before any stage was asked; the audit has it as a decision all the same.
+fn refused(rule: &str, error: Error, leaving: &Leaving<'_>) -> Verdict {
+    let (context, finding) = (leaving.context, Finding::deny(rule, error.message()));
+    let act = Act::admit(&context.requested_by, &context.command_type, seen(leaving));
+    plain(one(Stage::Permission, finding, &act), Passage::Refused(error))
 }
 
 fn plain(judgement: Judgement, passage: Passage) -> Verdict {

@@ -5,6 +5,7 @@
 //! Deliberately absent: faults. Those are placed by the simulation and by the kill harness.
 
 mod approvals;
+mod bypass;
 mod clock;
 mod commands;
 mod effects;
@@ -50,6 +51,7 @@ pub fn cases() -> Vec<(&'static str, Case)> {
         schedules::CASES,
         events::CASES,
         policy::CASES,
+        bypass::CASES,
         effects::CASES,
         saga::CASES,
         approvals::CASES,
