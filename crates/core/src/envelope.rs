@@ -18,7 +18,8 @@ use crate::time::Timestamp;
 /// One event, as we keep it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Envelope {
-    /// The same for every delivery of the event; unique together with the source.
+    /// The same for every delivery of the event. That of a CloudEvent follows from its source and
+    /// its id, which are only together its own.
     pub event_id: String,
     /// What happened: `order.paid`.
     #[serde(rename = "type")]
@@ -157,7 +158,9 @@ impl Attributes<'_> {
         }
         let payload = self.0.get("data").cloned().unwrap_or_else(|| json!({}));
         encode("data", &payload)?;
-        let event_id = self.required("id")?;
+        // Senders number their events each for themselves.
+        let (sender, id) = (self.required("source")?, self.required("id")?);
+        let event_id = format!("ce_{}", fingerprint(&json!([sender, id]).to_string()));
         let trace = self.0.get("traceparent").and_then(Value::as_str).and_then(trace_id);
         Ok(Envelope {
             trace_id: trace.map_or_else(|| fingerprint(&event_id), str::to_owned),

@@ -6,6 +6,10 @@
 /// Longest key (run id, names, partition, deduplication id), in bytes. Three such keys and a
 /// workspace fit MySQL's 3,072-byte index limit.
 pub const KEY_BYTES: usize = 255;
+/// The slots of a schedule whose commands are looked at before the next one begins.
+pub const OVERLAP_SLOTS: usize = 32;
+/// From this priority on, runs stand behind all others on every queue: what is filled in by hand.
+pub const BACKGROUND_PRIORITY: i64 = 1_000;
 /// Bytes in the type of an event.
 pub const EVENT_TYPE_BYTES: usize = 64;
 /// Longest workspace name: it leads every primary key.

@@ -145,14 +145,6 @@ impl Schedule {
             overlap: Overlap::Allow,
         }
     }
-
-    /// Whether the other one has the same nominal times.
-    pub fn same_times(&self, other: &Schedule) -> bool {
-        let times = |s: &Schedule| {
-            (s.cron_expression.clone(), s.timezone.clone(), s.start_at, s.end_at, s.jitter_seconds)
-        };
-        times(self) == times(other)
-    }
 }
 
 /// What templates of a fire can name.

@@ -96,6 +96,14 @@ impl Trigger {
             }
             When::Event(event) => {
                 key::check("event type", &event.event_type).map_err(at)?;
+                let family = event.event_type.strip_suffix(".*").unwrap_or(&event.event_type);
+                if family.contains('*') || family.is_empty() {
+                    let text = format!(
+                        "event type \"{}\": a * stands only behind a last dot, as in order.*",
+                        event.event_type
+                    );
+                    return Err(at(Error::invalid("SF-0703", text)));
+                }
                 // What an event holds is known when it comes; how the holes are written, now.
                 check_holes(&self.payload).map_err(at)?;
             }

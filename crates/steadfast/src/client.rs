@@ -76,7 +76,7 @@ impl Client {
         contracts: Arc<Contracts>,
         governance: Option<Arc<Governance>>,
     ) -> Self {
-        let scheduler = Scheduler::new(inner.clone(), governance.clone());
+        let scheduler = Scheduler::new(inner.clone(), contracts.clone(), governance.clone());
         let router = Router::default();
         Self { inner, worker, version, contracts, governance, scheduler, router }
     }

@@ -15,6 +15,7 @@ use steadfast_core::command::{
 };
 use steadfast_core::effect::{Compensation, EffectType};
 use steadfast_core::policy::Classes;
+use steadfast_core::trigger::Trigger;
 use steadfast_core::workflow::Workflow;
 use steadfast_core::{CommandStatus, Cx, Error, Result, Retry, Timestamp, json};
 use steadfast_store::op;
@@ -22,6 +23,7 @@ use steadfast_store::op;
 use crate::client::Client;
 use crate::flow::compensate::{self, Undo, Undoer, Undoers};
 use crate::flow::ingress::{self, Request};
+use crate::governance::undecided;
 use crate::run::Run;
 
 /// A command as it is stored, with what it waits for and who else wanted it.
@@ -211,6 +213,21 @@ impl Contracts {
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Registered> {
         self.0.values()
+    }
+
+    /// The contract that holds for what a trigger submits: this process' own, whatever whoever
+    /// defined the trigger wrote into it. Without one, only what nothing governs.
+    pub(crate) fn of<'a>(&'a self, trigger: &'a Trigger) -> Result<&'a CommandType> {
+        match self.0.get(&trigger.command.name) {
+            Some(registered) => Ok(&registered.command),
+            None if trigger.command.chain().is_empty() => Ok(&trigger.command),
+            None => Err(undecided(&trigger.command.name)),
+        }
+    }
+
+    /// Refuses a payload that a type of this process does not take.
+    pub(crate) fn check(&self, name: &str, payload: &serde_json::Value) -> Result<()> {
+        self.0.get(name).map_or(Ok(()), |registered| registered.check(payload))
     }
 
     pub(crate) fn get(&self, name: &str) -> Result<&Registered> {

@@ -54,7 +54,7 @@ impl Steadfast {
             contracts: Contracts::default(),
             governance: Governance::default(),
             definitions: Vec::new(),
-            source: "code".to_owned(),
+            source: None,
             sinks: Vec::new(),
             retention: Retention::default(),
             refusal: None,
@@ -112,17 +112,20 @@ impl Steadfast {
 
 impl Steadfast {
     /// Makes the triggers what the program says, and ticks where there is anything to tick for.
-    async fn begin(&self, source: &str, triggers: &[Trigger]) -> Result<()> {
+    async fn begin(&self, source: Option<&str>, triggers: &[Trigger]) -> Result<()> {
         let client = &self.client;
         for relay in &self.relays {
             relay.begin().await?;
         }
-        if !client.contracts.is_empty() {
-            sync::sync(&client.scheduler, &client.inner, source, triggers).await?;
-        } else if client.triggers().await?.is_empty() && !self.relays[0].has_sink() {
-            return Ok(());
+        if source.is_some() || !triggers.is_empty() {
+            let types = source.is_none().then_some(&*client.contracts);
+            let source = source.unwrap_or("code");
+            sync::sync(&client.scheduler, &client.inner, source, triggers, types).await?;
         }
         self.keep_ticking();
+        if client.contracts.is_empty() && !self.relays[0].has_sink() {
+            return Ok(());
+        }
         for relay in &self.relays {
             self.keep_publishing(relay.clone());
         }
@@ -204,7 +207,7 @@ pub struct Builder {
     contracts: Contracts,
     governance: Governance,
     definitions: Vec<Definition>,
-    source: String,
+    source: Option<String>,
     sinks: Vec<Sink>,
     retention: Retention,
     refusal: Option<steadfast_core::Error>,
@@ -293,10 +296,12 @@ impl Builder {
         self
     }
 
-    /// Whose definitions these are: a start removes only what the same source had defined before.
-    /// Programs that share a workspace and define triggers each need a name of their own.
+    /// Whose definitions these are: a start removes what the same source had defined before and
+    /// does not any more. Programs that share a workspace have each a source of their own. Without
+    /// one, a start removes only triggers of command types that it has itself, and none at all if
+    /// it defines none.
     pub fn source(mut self, name: impl Into<String>) -> Self {
-        self.source = name.into();
+        self.source = Some(name.into());
         self
     }
 
@@ -410,6 +415,7 @@ impl Builder {
         self.governance.check(contracts.all().map(|registered| &registered.command))?;
         let triggers = self.definitions.into_iter().map(|d| d.define(&contracts));
         let triggers = triggers.collect::<Result<Vec<_>>>()?;
+        no_two(&triggers)?;
         let mut registry = self.registry;
         registry.state.insert(activity::Log(store.clone()));
         let governance = Arc::new(self.governance);
@@ -423,7 +429,7 @@ impl Builder {
         let relays = Relay::all(&client.inner, self.sinks, worker.id());
         let (retention, stopping) = (self.retention, Arc::default());
         let fabric = Steadfast { client, worker, desk, relays, retention, stopping };
-        let begun = fabric.begin(&self.source, &triggers).await;
+        let begun = fabric.begin(self.source.as_deref(), &triggers).await;
         if let Err(error) = begun {
             fabric.shutdown().await;
             return Err(error);
@@ -437,6 +443,18 @@ impl Builder {
             self.refusal.get_or_insert(error);
         }
         self
+    }
+}
+
+/// Refuses two definitions of one id: the second would replace the first at every start.
+fn no_two(triggers: &[Trigger]) -> Result<()> {
+    let mut seen = std::collections::BTreeSet::new();
+    match triggers.iter().find(|trigger| !seen.insert(&trigger.trigger_id)) {
+        None => Ok(()),
+        Some(twice) => {
+            let text = format!("two triggers are called \"{}\"", twice.trigger_id);
+            Err(steadfast_core::Error::invalid("SF-0108", text))
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::flow::scheduler::{self, slot_row};
 use crate::flow::sync::{self, Change};
 
 /// Backfilled commands go behind fresh ones, on queues with priorities.
-const BACKFILL_PRIORITY: i64 = 1_000;
+const BACKFILL_PRIORITY: i64 = limits::BACKGROUND_PRIORITY;
 /// Most slots one backfill may name: beyond it, a mistake is more likely than a wish.
 const BACKFILL_SLOTS: usize = 10_000;
 
@@ -157,6 +157,7 @@ impl ScheduleHandle {
     /// slots are not touched.
     pub async fn trigger(&self, requested_by: &str) -> Result<(String, bool)> {
         let row = self.info().await?;
+        self.still_there(&row)?;
         let planner = self.client.scheduler.planner(&row)?;
         // A whole second, so that its id reads like the others.
         let now = self.client.inner.now().as_micros();
@@ -167,6 +168,27 @@ impl ScheduleHandle {
         self.client.carry_out(fire).await
     }
 
+    /// Refuses one that was removed: what it did is on record, and it does nothing more.
+    fn still_there(&self, row: &TriggerInfo) -> Result<()> {
+        if row.state != op::TriggerState::Removed {
+            return Ok(());
+        }
+        let text = format!("trigger \"{}\" was removed", self.id);
+        Err(Error::new(steadfast_core::ErrorClass::Conflict, "SF-0610", text))
+    }
+
+    /// Whether a slot has its command: its own, or that of the slot that covers it.
+    async fn is_done(&self, slot: &Slot, known: &[Slot]) -> Result<bool> {
+        let fired = |slot: &Slot| matches!(slot.status, SlotStatus::Fired | SlotStatus::Collapsed);
+        let (SlotStatus::Compressed, Some(into)) = (slot.status, slot.into_at) else {
+            return Ok(fired(slot));
+        };
+        if let Some(cover) = known.iter().find(|slot| slot.nominal_at == into) {
+            return Ok(fired(cover));
+        }
+        Ok(self.list_slots((into, into), false, 1).await?.iter().any(fired))
+    }
+
     /// Makes the commands of past slots, behind fresh ones, oldest first.
     pub async fn backfill(&self, which: &Backfill, requested_by: &str) -> Result<Vec<Filled>> {
         let row = self.info().await?;
@@ -175,6 +197,10 @@ impl ScheduleHandle {
         if which.from > which.until {
             return Err(Error::invalid("SF-0612", "the backfill ends before it begins"));
         }
+        if which.from > now {
+            return Err(Error::invalid("SF-0612", "the backfill is all in the future"));
+        }
+        self.still_there(&row)?;
         let before_first = Timestamp::from_micros(which.from.as_micros() - 1);
         let until = which.until.min(now);
         let wanted: Vec<_> =
@@ -188,13 +214,22 @@ impl ScheduleHandle {
         for nominal in wanted {
             let slot = known.iter().find(|slot| slot.nominal_at == nominal);
             let before = slot.map(|slot| slot.status);
-            let done = matches!(before, Some(SlotStatus::Fired | SlotStatus::Collapsed));
+            let done = match slot {
+                Some(slot) => self.is_done(slot, &known).await?,
+                None => false,
+            };
             let mut line = Filled { nominal, before, command: None, note: String::new() };
             if done && which.only_missing {
                 line.note = "has its command".to_owned();
-            } else if !which.dry_run {
-                let mut fire =
-                    self.client.scheduler.fire(&planner, nominal, None, BACKFILL_PRIORITY)?;
+                filled.push(line);
+                continue;
+            }
+            let fire = self.client.scheduler.fire(&planner, nominal, None, BACKFILL_PRIORITY);
+            if which.dry_run {
+                // Also what would be in its way.
+                line.note = fire.err().map_or_else(String::new, |refusal| refusal.to_string());
+            } else {
+                let mut fire = fire?;
                 requested_by.clone_into(&mut fire.requested_by);
                 let mut slot = slot_row(&row, nominal, now);
                 slot.reason = format!("backfilled by {requested_by}");

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use steadfast_core::driver::{
     Ask, Body, CallOptions, ChildStart, EffectClass, Kind, Record, RecordState, Request,
 };
-use steadfast_core::policy::Judgement;
 use steadfast_core::{Error, ErrorClass, Timestamp};
 use steadfast_store::op::{self, Entry, With};
 
@@ -22,8 +21,7 @@ impl Execution {
         }
         let Request { id, name, input, ask } = request;
         let kind = ask.kind();
-        if let Some(judgement) = self.kept_from(&ask, kind) {
-            self.refuse(id, &name, kind, &judgement);
+        if self.refuses(id, &name, &ask) {
             return Ok(true);
         }
         match ask {
@@ -42,7 +40,7 @@ impl Execution {
                 return self.begin_approval(id, call, &request).await;
             }
             Ask::Emit { payload, audit } => {
-                self.emit(id, &name, &payload, if audit { "audit" } else { "event" });
+                self.emit(id, &name, &payload, audit);
                 return Ok(true);
             }
             Ask::Undone { effect_id, compensation } => {
@@ -62,12 +60,10 @@ impl Execution {
                 self.waits.insert(id, Wait::Child { run_id, look_at: self.next_glance() });
             }
             Ask::Publish { key, value } => {
-                self.deliver_with(id, &name, kind, With::Publish { key, value });
-                return Ok(true);
+                return Ok(self.deliver_with(id, &name, kind, With::Publish { key, value }));
             }
             Ask::Append { stream, item } => {
-                self.deliver_with(id, &name, kind, With::Append { stream, item });
-                return Ok(true);
+                return Ok(self.deliver_with(id, &name, kind, With::Append { stream, item }));
             }
             Ask::Send { to, signal, payload } => {
                 let sent = self.signal(id, to, signal, payload);
@@ -90,15 +86,14 @@ impl Execution {
         Ok(false)
     }
 
-    /// Why the run does not do what changes the world without leaving by the gate, if so.
-    fn kept_from(&self, ask: &Ask, kind: Kind) -> Option<Judgement> {
+    /// Whether the run may not do what changes the world without leaving by the gate. The audit is
+    /// told.
+    fn refuses(&mut self, id: u64, name: &str, ask: &Ask) -> bool {
         let changes = matches!(ask, Ask::Transaction(_) | Ask::Send { .. });
-        let gate = self.registry.gate.as_ref().filter(|_| changes)?;
-        gate.refuses(&self.context, kind.as_str())
-    }
-
-    /// Refuses something, and tells the audit.
-    fn refuse(&mut self, id: u64, name: &str, kind: Kind, judgement: &Judgement) {
+        let gate = self.registry.gate.as_ref().filter(|_| changes);
+        let kind = ask.kind();
+        let judged = gate.and_then(|gate| gate.refuses(&self.context, kind.as_str()));
+        let Some(judgement) = judged else { return false };
         let mut payload = judgement.to_json();
         payload["step"] = name.into();
         let events = vec![self.note(id, 1, "policy.evaluated", "audit", payload)];
@@ -106,6 +101,7 @@ impl Execution {
         let denial = judgement.denial().unwrap_or_else(|| Error::app("refused"));
         self.urgent = true;
         self.deliver(id, name, kind, Err(denial), Some(with));
+        true
     }
 
     /// Notes that an effect was taken back.
@@ -117,7 +113,8 @@ impl Execution {
     }
 
     /// An event of the code's own, in the next commit.
-    fn emit(&mut self, id: u64, name: &str, payload: &str, purpose: &'static str) {
+    fn emit(&mut self, id: u64, name: &str, payload: &str, audit: bool) {
+        let purpose = if audit { "audit" } else { "event" };
         let payload = serde_json::from_str(payload).unwrap_or_default();
         let events = vec![self.note(id, 1, name, purpose, payload)];
         let with = With::Govern(Box::new(op::Govern { events, ..self.govern() }));
@@ -322,9 +319,11 @@ impl Execution {
         }
     }
 
-    fn deliver_with(&mut self, id: u64, name: &str, kind: Kind, with: With) {
+    /// Delivers it with what its record brings; true, as its outcome was delivered.
+    fn deliver_with(&mut self, id: u64, name: &str, kind: Kind, with: With) -> bool {
         self.urgent = true;
         self.deliver(id, name, kind, Ok("null".to_owned()), Some(with));
+        true
     }
 
     /// Commits something that may be refused, and delivers what came of it.

@@ -4,6 +4,7 @@
 //! cannot bring a process down; evaluating one has no effects; a filter that fails on an event (a
 //! field it asks for is not there) does not match it.
 
+use cel::common::ast::{EntryExpr, Expr};
 use cel::parser::{Expression, PrattParser};
 use serde_json::Value;
 use steadfast_core::{Error, Result, limits};
@@ -22,9 +23,11 @@ impl Filter {
         // Not `Program::compile`: its parser takes gigabytes for some short texts.
         let parser = PrattParser::new().max_recursion_depth(64).max_expression_node_count(2_000);
         let expression = parser.parse(text).map_err(|e| wrong(e.to_string().trim()))?;
-        let foreign = expression.references().variables().into_iter().any(|name| name != "event");
-        if foreign {
-            return Err(wrong("names something other than `event`"));
+        let mut known = vec!["event"];
+        bound(&expression, &mut known);
+        let foreign = |name: &&str| !known.contains(name);
+        if let Some(name) = expression.references().variables().into_iter().find(foreign) {
+            return Err(wrong(&format!("names `{name}`; there is only `event`")));
         }
         Ok(Self { expression })
     }
@@ -46,6 +49,38 @@ impl Filter {
     }
 }
 
+/// The names that macros bind: the `t` of `tags.exists(t, t == 'eu')`.
+fn bound<'a>(expression: &'a Expression, names: &mut Vec<&'a str>) {
+    match &expression.expr {
+        Expr::Comprehension(of) => {
+            names.push(&of.iter_var);
+            names.extend(of.iter_var2.as_deref());
+            for part in [&of.iter_range, &of.accu_init, &of.loop_cond, &of.loop_step, &of.result] {
+                bound(part, names);
+            }
+        }
+        Expr::Call(call) => {
+            call.target.iter().for_each(|target| bound(target, names));
+            call.args.iter().for_each(|arg| bound(arg, names));
+        }
+        Expr::List(list) => list.elements.iter().for_each(|element| bound(element, names)),
+        Expr::Select(select) => bound(&select.operand, names),
+        Expr::Map(map) => map.entries.iter().for_each(|entry| bound_in(&entry.expr, names)),
+        Expr::Struct(of) => of.entries.iter().for_each(|entry| bound_in(&entry.expr, names)),
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
+    }
+}
+
+fn bound_in<'a>(entry: &'a EntryExpr, names: &mut Vec<&'a str>) {
+    match entry {
+        EntryExpr::StructField(field) => bound(&field.value, names),
+        EntryExpr::MapEntry(entry) => {
+            bound(&entry.key, names);
+            bound(&entry.value, names);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -63,6 +98,8 @@ mod tests {
         assert!(!matches("event.payload.total > 200", &event));
         assert!(matches("event.type == 'order.paid' && 'eu' in event.payload.tags", &event));
         assert!(matches("event.type.startsWith('order.')", &event));
+        assert!(matches("event.payload.tags.exists(t, t == 'eu')", &event), "macros bind names");
+        assert!(!matches("event.payload.tags.all(t, t.startsWith('us'))", &event));
         assert!(!matches("event.payload.missing > 1", &event), "what is not there matches nothing");
         assert!(!matches("event.payload.total", &event), "only true is true");
     }

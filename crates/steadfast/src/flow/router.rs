@@ -48,6 +48,7 @@ struct Known {
 struct Listener {
     trigger: Trigger,
     revision: i64,
+    changed_at: Timestamp,
     filter: Option<Filter>,
 }
 
@@ -75,7 +76,7 @@ impl Router {
                 continue;
             }
             let trigger_id = listener.trigger.trigger_id.clone();
-            match self.submit(client, &listener.trigger, envelope, &event, ingress).await {
+            match self.submit(client, &listener, envelope, &event, ingress).await {
                 Ok((command_id, new)) => {
                     if !new {
                         let event_id = &envelope.event_id;
@@ -87,6 +88,8 @@ impl Router {
                 Err(error) if error.class() == steadfast_core::ErrorClass::Store => {
                     return Err(error);
                 }
+                // So is what this process may not decide: another one can.
+                Err(error) if error.code() == "SF-0808" => return Err(error),
                 Err(error) => {
                     tracing::error!(trigger_id, event_id = envelope.event_id, %error, "refused");
                     routed.refused.push((trigger_id, error));
@@ -99,24 +102,39 @@ impl Router {
     async fn submit(
         &self,
         client: &Client,
-        trigger: &Trigger,
+        listener: &Listener,
         envelope: &Envelope,
         event: &serde_json::Value,
         ingress: Ingress,
     ) -> Result<(String, bool)> {
+        let trigger = &listener.trigger;
+        let contract = client.contracts.of(trigger)?;
         let payload = trigger.payload_for(event)?;
+        client.contracts.check(&contract.name, &payload)?;
+        let run_id = event_run_id(&trigger.trigger_id, &envelope.event_id);
         let mut request = Request::new(&format!("event:{}", envelope.source), ingress);
-        request.run_id = Some(event_run_id(&trigger.trigger_id, &envelope.event_id));
+        request.run_id = Some(run_id.clone());
         request.trace_id = Some(envelope.trace_id.clone());
         request.request_id = Some(envelope.event_id.clone());
         let submit = ingress::submit_op(
             &client.inner,
             client.governance.as_deref(),
-            &trigger.command,
+            contract,
             &payload,
             request,
         )?;
-        client.carry_out(submit).await
+        match client.carry_out(submit).await {
+            // The trigger was edited since the event came first: it is the same event all the same.
+            Err(error) if error.code() == "SF-0501" => {
+                let which = op::CommandRef::Run(run_id);
+                let first = client.inner.find_command(which).await?.map(|found| found.command);
+                let first = first.filter(|first| {
+                    first.command_type == contract.name && first.created_at < listener.changed_at
+                });
+                first.map(|first| (first.command_id, false)).ok_or(error)
+            }
+            carried => carried,
+        }
     }
 
     async fn listeners(&self, client: &Client) -> Result<Vec<Arc<Listener>>> {
@@ -152,7 +170,8 @@ impl Listener {
         let trigger: Trigger = serde_json::from_str(&row.spec)
             .map_err(|e| Error::invalid("SF-0606", format!("its definition: {e}")))?;
         let filter = check_filter(&trigger)?;
-        Ok(Self { trigger, revision: row.revision, filter })
+        let (revision, changed_at) = (row.revision, row.updated_at);
+        Ok(Self { trigger, revision, changed_at, filter })
     }
 }
 

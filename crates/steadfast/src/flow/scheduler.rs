@@ -19,6 +19,7 @@ use steadfast_runtime_native::Client;
 use steadfast_store::op;
 
 use super::ingress::{self, Request};
+use crate::command::Contracts;
 use crate::governance::Governance;
 
 /// Triggers advanced at the same time: they share commits.
@@ -32,6 +33,7 @@ const KNOWN: usize = 20_000;
 #[derive(Clone)]
 pub(crate) struct Scheduler {
     client: Client,
+    contracts: Arc<Contracts>,
     governance: Option<Arc<Governance>>,
     known: Arc<Mutex<Known>>,
 }
@@ -57,8 +59,12 @@ pub(crate) enum Manner {
 }
 
 impl Scheduler {
-    pub(crate) fn new(client: Client, governance: Option<Arc<Governance>>) -> Self {
-        Self { client, governance, known: Arc::default() }
+    pub(crate) fn new(
+        client: Client,
+        contracts: Arc<Contracts>,
+        governance: Option<Arc<Governance>>,
+    ) -> Self {
+        Self { client, contracts, governance, known: Arc::default() }
     }
 
     /// Fires what is due; gives how many slots were decided.
@@ -91,6 +97,10 @@ impl Scheduler {
     /// Decides what is due of one trigger, however much that is.
     async fn catch_up(&self, row: op::TriggerRow, now: Timestamp) -> usize {
         let trigger_id = row.trigger_id.clone();
+        if self.planner(&row).is_ok_and(|planner| self.contracts.of(&planner.trigger).is_err()) {
+            // Only a process that has its policies decides on it; it stays due for that one.
+            return 0;
+        }
         match self.advance(row, now, Manner::Planned).await {
             Ok((_, decided)) => decided,
             Err(error) => {
@@ -221,14 +231,16 @@ impl Scheduler {
         priority: i64,
     ) -> Result<op::Submit> {
         let trigger = &planner.trigger;
+        let contract = self.contracts.of(trigger)?;
         let payload = trigger.payload_at(nominal, window)?;
+        self.contracts.check(&contract.name, &payload)?;
         let mut request = Request::new("system:scheduler", Ingress::ScheduledTrigger);
         request.run_id = Some(slot_run_id(&trigger.trigger_id, nominal));
         request.scheduled_for = Some(nominal);
         request.window = window;
         request.priority = priority;
         let governance = self.governance.as_deref();
-        ingress::submit_op(&self.client, governance, &trigger.command, &payload, request)
+        ingress::submit_op(&self.client, governance, contract, &payload, request)
     }
 
     /// A trigger's definition, read once per revision.

@@ -4,22 +4,24 @@
 //! old one; a change is written only over the version that was read; a sync removes only what its
 //! own source had defined.
 
-use steadfast_core::trigger::Trigger;
+use steadfast_core::trigger::{Trigger, When};
 use steadfast_core::{Error, ErrorClass, Result, Timestamp};
 use steadfast_runtime_native::Client;
 use steadfast_store::op::{self, TriggerState};
 
 use super::scheduler::{self, Manner, Planner, Scheduler};
+use crate::command::Contracts;
 
 /// How often a change is tried against others who change the same trigger.
 const TRIES: usize = 20;
 
-/// Makes the triggers of a source be exactly these.
+/// Makes the triggers of a source be exactly these; with `types`, only those of these types.
 pub(crate) async fn sync(
     scheduler: &Scheduler,
     client: &Client,
     source: &str,
     wanted: &[Trigger],
+    types: Option<&Contracts>,
 ) -> Result<()> {
     for trigger in wanted {
         define(scheduler, client, source, trigger).await?;
@@ -32,10 +34,21 @@ pub(crate) async fn sync(
             && !wanted.iter().any(|trigger| trigger.trigger_id == row.trigger_id)
     });
     for orphan in orphans {
+        if types.is_some_and(|types| !makes(&orphan, types)) {
+            let trigger_id = orphan.trigger_id;
+            tracing::warn!(trigger_id, "it is defined elsewhere; give each program a source");
+            continue;
+        }
         tracing::info!(trigger_id = orphan.trigger_id, "its definition is gone");
         steer(scheduler, client, &orphan.trigger_id, &Change::Remove).await?;
     }
     Ok(())
+}
+
+/// Whether a trigger submits commands of one of these types.
+fn makes(row: &op::TriggerRow, types: &Contracts) -> bool {
+    let trigger = serde_json::from_str::<Trigger>(&row.spec);
+    trigger.is_ok_and(|trigger| types.get(&trigger.command.name).is_ok())
 }
 
 /// Creates a trigger, or makes the existing one what the definition says.
@@ -67,6 +80,8 @@ pub(crate) async fn define(
             }
             Some(row) => {
                 let replaces = row.spec != spec && row.state != TriggerState::Removed;
+                // What it does has changed, not when: what it missed stays to be decided.
+                let replaces = replaces && !keeps_times(&row, trigger);
                 let row = match replaces {
                     true => decided(scheduler, row, Manner::Last, now).await?,
                     false => Some(row),
@@ -108,6 +123,17 @@ fn first(source: &str, trigger: &Trigger, spec: &str, now: Timestamp) -> Result<
     Ok(row)
 }
 
+/// Whether a schedule that does not fire for now would fire as before, and only do something else.
+fn keeps_times(row: &op::TriggerRow, trigger: &Trigger) -> bool {
+    let before = serde_json::from_str::<Trigger>(&row.spec).map(|before| before.when);
+    match (before, &trigger.when) {
+        (Ok(When::Cron(before)), When::Cron(now)) => {
+            row.state != TriggerState::Active && before == *now
+        }
+        _ => false,
+    }
+}
+
 /// The row as the definition wants it; none if it is so already.
 fn changed(
     mut row: op::TriggerRow,
@@ -127,12 +153,15 @@ fn changed(
         let (revision, created_at) = (row.revision + 1, row.created_at);
         return Ok(Some(op::TriggerRow { revision, created_at, version: row.version, ..new }));
     }
+    let keeps = keeps_times(&row, trigger);
     if row.spec != spec {
         row.spec = spec.to_owned();
         row.kind = trigger.when.kind().to_owned();
         row.revision += 1;
-        row.cursor_at = row.cursor_at.max(now);
-        row.gap = String::new();
+        if !keeps {
+            row.cursor_at = row.cursor_at.max(now);
+            row.gap = String::new();
+        }
     }
     if enabled != trigger.enabled {
         set_state(&mut row, trigger.enabled, TriggerState::Disabled, "disabled", now);

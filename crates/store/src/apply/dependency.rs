@@ -8,7 +8,7 @@ use steadfast_core::{CommandEvent, CommandStatus, Error as Failure, ErrorClass, 
 use super::command::{self, Launch, Move};
 use super::{rows, start};
 use crate::error::Error;
-use crate::gate::{Tx, first, params};
+use crate::gate::{Tx, params};
 use crate::op::{CommandRef, Depend, Depended, Parent, Started};
 
 /// Where a command stands with what it waits for.
@@ -231,11 +231,4 @@ async fn way_up(
         }
     }
     Ok(None)
-}
-
-/// Whether a command is over, by its id.
-pub(super) async fn is_over(tx: &mut impl Tx, ws: &str, command_id: &str) -> Result<bool, Error> {
-    let at = params! { workspace: ws, command_id: command_id };
-    let row = first(tx, "command_get", at).await?.map(rows::command).transpose()?;
-    Ok(row.is_none_or(|command| command.completed_at.is_some()))
 }

@@ -3,7 +3,7 @@
 //! Invariants: whoever counts against a limit holds the queue's row lock until the commit that acts
 //! on the count, so two workers never both see the last free slot.
 
-use steadfast_core::Timestamp;
+use steadfast_core::{Timestamp, limits};
 
 use super::{own, rows};
 use crate::error::Error;
@@ -231,7 +231,10 @@ pub(super) async fn put(tx: &mut impl Tx, op: &PutQueue) -> Result<QueuePut, Err
         tx.execute("queue_update", fields).await?;
     }
     // What already waits follows the new order.
-    let on = params! { workspace: ws, queue: &queue.name, priorities: queue.priorities };
+    let on = params! {
+        workspace: ws, queue: &queue.name, priorities: queue.priorities,
+        background: limits::BACKGROUND_PRIORITY,
+    };
     tx.execute("run_set_rank", on).await?;
     if !queue.partitioned {
         tx.execute("run_clear_partition", on).await?;

@@ -5,7 +5,7 @@ use steadfast_core::{RunStatus, Timestamp};
 use super::{queue, rows};
 use crate::error::Error;
 use crate::gate::{Fields, Tx, fields, first, params};
-use crate::op::{DEFAULT_QUEUE, Debounce, Debounced, Lease, RunRow, Start, Started};
+use crate::op::{DEFAULT_QUEUE, Debounce, Debounced, Lease, QueueRow, RunRow, Start, Started};
 
 /// Creates a run, or finds the one with its id.
 pub(crate) async fn start(tx: &mut impl Tx, op: &Start) -> Result<Started, Error> {
@@ -62,7 +62,7 @@ pub(super) async fn place(tx: &mut impl Tx, op: &Start) -> Result<Option<Place>,
     let found = queue::remembered(tx, &op.workspace, &op.queue).await?;
     Ok(match found {
         Some(queue) => Some(Place {
-            rank: if queue.priorities { op.priority } else { 0 },
+            rank: queue.rank(op.priority),
             partition: if queue.partitioned { op.partition.clone() } else { String::new() },
             open: queue.concurrency.is_none()
                 && queue.worker_concurrency.is_none()
@@ -70,7 +70,8 @@ pub(super) async fn place(tx: &mut impl Tx, op: &Start) -> Result<Option<Place>,
                 && !queue.paused,
         }),
         None if op.queue == DEFAULT_QUEUE => {
-            Some(Place { rank: 0, partition: String::new(), open: true })
+            let rank = QueueRow::default().rank(op.priority);
+            Some(Place { rank, partition: String::new(), open: true })
         }
         None => None,
     })

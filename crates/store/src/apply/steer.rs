@@ -155,7 +155,7 @@ pub(super) async fn resume(tx: &mut impl Tx, op: &Resume) -> Result<Resumed, Err
 /// in a partition that its queue has no more would never be found.
 async fn place_again(tx: &mut impl Tx, ws: &str, run: &RunRow) -> Result<(i64, String), Error> {
     let queue = queue::get(tx, ws, &run.queue).await?.unwrap_or_default();
-    let rank = if queue.priorities { run.priority } else { 0 };
+    let rank = queue.rank(run.priority);
     let partition = if queue.partitioned { run.partition.clone() } else { String::new() };
     Ok((rank, partition))
 }

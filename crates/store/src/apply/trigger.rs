@@ -6,7 +6,7 @@
 use steadfast_core::schedule::{Overlap, SlotEvent, SlotStatus};
 use steadfast_core::{Timestamp, limits};
 
-use super::{command, dependency, event, rows};
+use super::{command, event, rows};
 use crate::error::Error;
 use crate::gate::{Params, Tx, first, params};
 use crate::op::{
@@ -53,8 +53,9 @@ pub(super) async fn advance(tx: &mut impl Tx, op: &Advance) -> Result<Advanced, 
     let mut done = Vec::with_capacity(op.slots.len());
     for new in &op.slots {
         let slot = decide(tx, op, new).await?;
-        write_slot(tx, ws, &op.trigger_id, &slot).await?;
-        if slot.status == SlotStatus::Missed {
+        // One that was filled by hand before it was decided has not been missed.
+        let new = write_slot(tx, ws, &op.trigger_id, &slot).await? == 1;
+        if new && slot.status == SlotStatus::Missed {
             event::missed(tx, ws, &op.trigger_id, &slot).await?;
         }
         done.push(slot);
@@ -69,21 +70,22 @@ async fn decide(tx: &mut impl Tx, op: &Advance, new: &NewSlot) -> Result<SlotRow
         return Ok(slot);
     };
     let before = match op.overlap {
-        Overlap::Allow => None,
+        Overlap::Allow => Vec::new(),
         Overlap::Skip | Overlap::Wait => still_active(tx, op, slot.nominal_at).await?,
     };
-    let submitted = match (op.overlap, before) {
-        (Overlap::Skip, Some(active)) => {
+    let submitted = match before.first() {
+        None => command::submit(tx, fire).await?,
+        // What stands for all that was missed is not left out as well: it waits.
+        Some(active) if op.overlap == Overlap::Skip && slot.window_from.is_none() => {
             slot.status = SlotStatus::Skipped;
             slot.reason = format!("the command of an earlier slot is not over: {active}");
             return Ok(slot);
         }
-        (Overlap::Wait, Some(active)) => {
-            let earlier = Parent { command_id: active, required: None, propagate: false };
-            let waits = Submit { after: vec![earlier], ..(**fire).clone() };
-            command::submit(tx, &waits).await?
+        Some(_) => {
+            let earlier = |command_id| Parent { command_id, required: None, propagate: false };
+            let after = before.into_iter().map(earlier).collect();
+            command::submit(tx, &Submit { after, ..(**fire).clone() }).await?
         }
-        _ => command::submit(tx, fire).await?,
     };
     note(&mut slot, fire, submitted);
     Ok(slot)
@@ -116,21 +118,21 @@ fn note(slot: &mut SlotRow, fire: &Submit, submitted: Submitted) {
     }
 }
 
-/// The command that the trigger made last, if it is not over.
+/// The commands of the trigger's last slots that are not over, the last first.
 async fn still_active(
     tx: &mut impl Tx,
     op: &Advance,
     nominal: Timestamp,
-) -> Result<Option<String>, Error> {
+) -> Result<Vec<String>, Error> {
     let at = params! {
         workspace: &op.workspace, trigger_id: &op.trigger_id, nominal_at: nominal,
+        limit: limits::OVERLAP_SLOTS,
     };
-    let Some(mut row) = first(tx, "slot_last_fired", at).await? else {
-        return Ok(None);
-    };
-    let command_id = row.text()?;
-    let over = dependency::is_over(tx, &op.workspace, &command_id).await?;
-    Ok((!over).then_some(command_id))
+    let rows = tx.query("slot_active", at).await?;
+    let mut active = rows.into_iter().map(|mut row| row.text()).collect::<Result<Vec<_>, _>>()?;
+    // Two slots may have met in one command.
+    active.dedup();
+    Ok(active)
 }
 
 async fn write_slot(

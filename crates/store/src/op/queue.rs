@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steadfast_core::Timestamp;
+use steadfast_core::{Timestamp, limits};
 
 use super::run::Lease;
 
@@ -23,6 +23,17 @@ pub struct QueueRow {
     pub partitioned: bool,
     /// Whether new starts are held back.
     pub paused: bool,
+}
+
+impl QueueRow {
+    /// Where a run of this priority stands; lower goes first. Background work stands behind all
+    /// others, also where priorities do not count.
+    pub fn rank(&self, priority: i64) -> i64 {
+        match self.priorities {
+            true => priority,
+            false => i64::from(priority >= limits::BACKGROUND_PRIORITY),
+        }
+    }
 }
 
 /// Creates or changes a queue.

@@ -156,7 +156,7 @@ WHERE workspace = :workspace AND parent = :run_id AND parent <> '' AND detached 
 ORDER BY created_at, run_id;
 
 -- name: run_set_rank
-UPDATE run SET sort_rank = CASE WHEN :priorities = 1 THEN priority ELSE 0 END
+UPDATE run SET sort_rank = CASE WHEN :priorities = 1 THEN priority WHEN priority >= :background THEN 1 ELSE 0 END
 WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}};
 
 -- name: run_clear_partition

@@ -43,10 +43,16 @@ WHERE workspace = :workspace AND trigger_id = :trigger_id AND nominal_at = :nomi
 SELECT status FROM trigger_slots
 WHERE workspace = :workspace AND trigger_id = :trigger_id AND nominal_at = :nominal_at {{for_update}};
 
--- name: slot_last_fired
-SELECT command_id FROM trigger_slots
-WHERE workspace = :workspace AND trigger_id = :trigger_id AND nominal_at < :nominal_at AND status = 'fired'
-ORDER BY nominal_at DESC LIMIT 1;
+-- Of the last slots only: one that is still at work after so many others have begun holds nobody up.
+-- name: slot_active
+SELECT s.command_id FROM
+    (SELECT command_id, nominal_at FROM trigger_slots
+    WHERE workspace = :workspace AND trigger_id = :trigger_id AND nominal_at < :nominal_at
+        AND status IN ('fired', 'collapsed')
+    ORDER BY nominal_at DESC LIMIT :limit) s
+JOIN commands c ON c.workspace = :workspace AND c.command_id = s.command_id
+WHERE c.completed_at IS NULL
+ORDER BY s.nominal_at DESC;
 
 -- name: slot_list
 SELECT {{slot_columns}} FROM trigger_slots

@@ -290,7 +290,7 @@ fn fits(run: &RunRow, app_version: &str) -> bool {
 
 /// Priorities count only where the queue says so, and from the moment it says so.
 fn rank(queue: &QueueRow, run: &RunRow) -> i64 {
-    if queue.priorities { run.priority } else { 0 }
+    queue.rank(run.priority)
 }
 
 fn worker_room(op: &Dequeue, queue: &QueueRow, partition: &str) -> i64 {

@@ -48,8 +48,8 @@ impl Model {
         let mut done = Vec::new();
         for new in &op.slots {
             let slot = self.decide(op, new);
-            self.write_slot(&op.workspace, &op.trigger_id, &slot);
-            if slot.status == SlotStatus::Missed {
+            let new = self.write_slot(&op.workspace, &op.trigger_id, &slot);
+            if new && slot.status == SlotStatus::Missed {
                 self.tell_missed(&op.workspace, &op.trigger_id, &slot);
             }
             done.push(slot);
@@ -60,41 +60,52 @@ impl Model {
     fn decide(&mut self, op: &Advance, new: &NewSlot) -> SlotRow {
         let mut slot = new.slot.clone();
         let Some(fire) = &new.fire else { return slot };
-        let before = (op.overlap != Overlap::Allow)
-            .then(|| self.still_active(op, slot.nominal_at))
-            .flatten();
-        let submitted = match before {
-            Some(active) if op.overlap == Overlap::Skip => {
+        let before = match op.overlap {
+            Overlap::Allow => Vec::new(),
+            Overlap::Skip | Overlap::Wait => self.still_active(op, slot.nominal_at),
+        };
+        let submitted = match before.first() {
+            None => self.submit(fire),
+            Some(active) if op.overlap == Overlap::Skip && slot.window_from.is_none() => {
                 slot.status = SlotStatus::Skipped;
                 slot.reason = format!("the command of an earlier slot is not over: {active}");
                 return slot;
             }
-            Some(command_id) => {
-                let earlier = Parent { command_id, required: None, propagate: false };
-                self.submit(&Submit { after: vec![earlier], ..(**fire).clone() })
+            Some(_) => {
+                let earlier = |command_id| Parent { command_id, required: None, propagate: false };
+                let after = before.into_iter().map(earlier).collect();
+                self.submit(&Submit { after, ..(**fire).clone() })
             }
-            None => self.submit(fire),
         };
         note(&mut slot, fire, &submitted);
         slot
     }
 
-    fn still_active(&self, op: &Advance, nominal: Timestamp) -> Option<String> {
+    fn still_active(&self, op: &Advance, nominal: Timestamp) -> Vec<String> {
         let of = |((ws, id, at), slot): &(&(String, String, i64), &SlotRow)| {
             *ws == op.workspace
                 && *id == op.trigger_id
                 && *at < nominal.as_micros()
-                && slot.status == SlotStatus::Fired
+                && matches!(slot.status, SlotStatus::Fired | SlotStatus::Collapsed)
         };
-        let (_, last) = self.trigger_slots.iter().rfind(of)?;
-        (!self.is_over(&op.workspace, &last.command_id)).then(|| last.command_id.clone())
+        let last = self.trigger_slots.iter().filter(of).map(|(_, slot)| slot).collect::<Vec<_>>();
+        let last = last.into_iter().rev().take(limits::OVERLAP_SLOTS);
+        let mut active: Vec<_> = last
+            .filter(|slot| !self.is_over(&op.workspace, &slot.command_id))
+            .map(|slot| slot.command_id.clone())
+            .collect();
+        active.dedup();
+        active
     }
 
-    fn write_slot(&mut self, ws: &str, trigger_id: &str, slot: &SlotRow) {
+    /// Whether it is new.
+    fn write_slot(&mut self, ws: &str, trigger_id: &str, slot: &SlotRow) -> bool {
         let at = (ws.to_owned(), trigger_id.to_owned(), slot.nominal_at.as_micros());
-        if !self.trigger_slots.has(&at) {
+        let new = !self.trigger_slots.has(&at);
+        if new {
             self.trigger_slots.put(at, slot.clone());
         }
+        new
     }
 
     pub(super) fn backfill(&mut self, op: &Backfill) -> Backfilled {

@@ -17,6 +17,7 @@ mod queues;
 mod runs;
 mod saga;
 mod schedules;
+mod shared;
 mod steering;
 mod stub;
 mod versions;
@@ -49,6 +50,7 @@ pub fn cases() -> Vec<(&'static str, Case)> {
         queues::CASES,
         commands::CASES,
         schedules::CASES,
+        shared::CASES,
         events::CASES,
         policy::CASES,
         bypass::CASES,

@@ -28,11 +28,14 @@ pub(crate) async fn judge(life: &Life) {
 }
 
 fn each_nominal_time_of_a_definition_has_one_row(life: &Life, slots: &[Slot]) {
-    let of = |life_of: i64| slots.iter().filter(move |slot| slot.revision == life_of);
+    let of = |since: i64, last: i64| {
+        slots.iter().filter(move |slot| (since..=last).contains(&slot.revision))
+    };
     let mut counted = 0;
     for lifetime in &life.world().lifetimes {
         let wanted = lifetime.slots(life.now);
-        let there: Vec<_> = of(lifetime.revision).map(|slot| slot.nominal_at).collect();
+        let there: Vec<_> =
+            of(lifetime.since, lifetime.revision).map(|slot| slot.nominal_at).collect();
         assert!(
             wanted == there,
             "revision {} from {} until {:?}: {} nominal times, {} rows",

@@ -73,6 +73,8 @@ impl Times {
 /// A definition from when it was given until it was replaced.
 #[derive(Clone)]
 pub(crate) struct Lifetime {
+    /// The revision with which it began; later ones only do something else at the same times.
+    pub(crate) since: i64,
     pub(crate) revision: i64,
     pub(crate) times: Arc<Times>,
     pub(crate) from: Timestamp,
@@ -193,7 +195,9 @@ impl World {
         match deed {
             Deed::Tick if self.state == TriggerState::Active => self.decide(now, false, written),
             Deed::Remove => self.decide(now, false, written),
-            Deed::Define(wanted) if self.is_other(wanted) => self.decide(now, true, written),
+            Deed::Define(wanted) if self.is_other(wanted) && !self.only_does_other(wanted) => {
+                self.decide(now, true, written);
+            }
             _ => {}
         }
     }
@@ -204,9 +208,21 @@ impl World {
         known.is_some_and(|known| *known != Trigger { enabled: true, ..wanted.clone() })
     }
 
+    /// Whether it is away, and fires afterwards as before.
+    fn only_does_other(&self, wanted: &Trigger) -> bool {
+        let same = |known: &Trigger| known.when == wanted.when;
+        self.state != TriggerState::Active && self.trigger.as_deref().is_some_and(same)
+    }
+
     fn define(&mut self, wanted: &Trigger, now: Timestamp) {
         let is_new = self.state == TriggerState::Removed;
-        let is_other = self.is_other(wanted);
+        let mut is_other = self.is_other(wanted);
+        if is_other && self.only_does_other(wanted) {
+            // What it missed meanwhile stays to be decided, by the new one.
+            self.lifetimes.last_mut().unwrap().revision += 1;
+            self.trigger = Some(Arc::new(Trigger { enabled: true, ..wanted.clone() }));
+            is_other = false;
+        }
         if is_other {
             self.decide(now, true, usize::MAX);
             self.lifetimes.last_mut().unwrap().end = Some(End::With(now));
@@ -218,7 +234,8 @@ impl World {
             let When::Cron(cron) = &wanted.when else { panic!("it is a schedule") };
             let (calendar, revision) = (Calendar::new(cron).unwrap(), self.revision() + 1);
             let times = Arc::new(Times { calendar, from: now, known: Mutex::default() });
-            self.lifetimes.push(Lifetime { revision, times, from: now, end: None, hasty: now });
+            let (since, from, hasty) = (revision, now, now);
+            self.lifetimes.push(Lifetime { since, revision, times, from, end: None, hasty });
             self.trigger = Some(Arc::new(Trigger { enabled: true, ..wanted.clone() }));
             (self.cursor, self.spoken) = (now, Vec::new());
         }

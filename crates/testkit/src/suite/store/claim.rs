@@ -18,6 +18,7 @@ super::table! {
     the_oldest_ready_run_goes_first_and_ties_go_by_id,
     a_lower_priority_number_goes_first_where_priorities_count,
     priorities_do_not_count_where_the_queue_has_none,
+    background_work_stands_behind_on_every_queue,
     a_queue_that_gets_priorities_reorders_what_waits,
     a_claim_never_takes_more_than_its_limit,
     a_claim_of_nothing_takes_nothing,
@@ -140,6 +141,22 @@ async fn priorities_do_not_count_where_the_queue_has_none(store: &dyn Store) {
 }
 
 /// R87
+/// R55: what is filled in by hand does not keep fresh work waiting, on any queue.
+async fn background_work_stands_behind_on_every_queue(store: &dyn Store) {
+    for queue in ["default", "q"] {
+        let k = Kit::new(store);
+        k.put(plain("q")).await;
+        let background = steadfast_core::limits::BACKGROUND_PRIORITY;
+        for (id, priority, ready) in [("filled", background, 0), ("fresh", 0, 5)] {
+            k.started(Start { priority, ready_at: at(ready), ..k.on(queue, id) }).await;
+        }
+        k.put(plain("q")).await;
+        let claimed = k.ask(k.dequeue(queue, "w1", 9)).await.runs;
+        let ids: Vec<_> = claimed.iter().map(|run| run.run_id.as_str()).collect();
+        assert_eq!(ids, ["fresh", "filled"], "{queue}");
+    }
+}
+
 async fn a_queue_that_gets_priorities_reorders_what_waits(store: &dyn Store) {
     let k = Kit::new(store);
     ranked(&k, false).await;

@@ -1,0 +1,318 @@
+//! Several programs in one workspace, and people beside them: who fires what, who removes what, and
+//! what is filled in by hand.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use steadfast::schemars::{self, JsonSchema};
+use steadfast::{
+    Backfill, Client, CommandStatus, CommandType, Contract, Cron, Cx, Envelope, EventMatch,
+    Governance, Ingress, ListCommands, ListEvents, Misfire, Overlap, Result, Schedule, SlotStatus,
+    Trigger, When,
+};
+use steadfast_core::Timestamp;
+use steadfast_core::schedule::parse_moment;
+
+use super::{Clock, Fixture, case_table, until};
+
+case_table![
+    r010_only_who_has_its_policies_fires_a_governed_schedule,
+    r107_a_trigger_is_judged_by_the_contract_of_who_fires_it,
+    x9_a_program_removes_no_schedules_of_another,
+    two_definitions_of_one_id_are_refused,
+    r055_what_was_filled_in_by_hand_was_not_missed,
+    r055_what_a_later_slot_has_covered_is_not_missing,
+    r064_what_covers_an_outage_waits_where_others_are_left_out,
+    overlap_looks_at_every_slot_that_is_not_over,
+    r066_a_new_payload_while_paused_loses_no_slot,
+    r067_an_event_stays_the_same_when_its_trigger_is_edited,
+    r068_senders_number_their_events_each_for_themselves,
+    an_event_that_does_not_fit_the_command_is_refused,
+];
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+struct Night {
+    date: String,
+}
+
+async fn pull(_: Cx, night: Night) -> Result<String> {
+    Ok(night.date)
+}
+
+async fn other(_: Cx, _: Value) -> Result<()> {
+    Ok(())
+}
+
+fn governed() -> Contract {
+    Contract::new().policies(["permission"]).requires(["warehouse.write"])
+}
+
+fn each_second() -> Schedule {
+    Schedule::new("tick", "* * * * * *").submits("pull", json!({ "date": "{scheduled_for}" }))
+}
+
+fn allowed() -> Governance {
+    Governance::new().grant("system:scheduler", ["warehouse.write"])
+}
+
+/// R10, R107: others in the workspace do not know the rules, and leave it to those who do.
+async fn r010_only_who_has_its_policies_fires_a_governed_schedule(f: Fixture) {
+    let stranger = f.fabric().command(other, Contract::new()).start().await.unwrap();
+    let owner = f.fabric().command(pull, governed()).govern(allowed()).schedule(each_second());
+    let owner = owner.start().await.unwrap();
+    let bare = f.client();
+    let fired = async || {
+        bare.tick().await.unwrap();
+        stranger.tick().await.unwrap();
+        let slots = owner.schedule("tick").slots(10).await.unwrap();
+        assert!(slots.iter().all(|slot| slot.status != SlotStatus::Missed), "{slots:?}");
+        slots.iter().filter(|slot| slot.status == SlotStatus::Fired).count() >= 2
+    };
+    until("it has fired twice", fired).await;
+    owner.shutdown().await;
+    stranger.shutdown().await;
+    let page = ListCommands { limit: 10, ..Default::default() };
+    for row in bare.commands(page).await.unwrap().commands {
+        assert!(row.status != CommandStatus::Failed, "{row:?}");
+    }
+}
+
+/// R107: whoever can define a trigger cannot leave the policies out of it.
+async fn r107_a_trigger_is_judged_by_the_contract_of_who_fires_it(f: Fixture) {
+    let fabric = f.fabric().command(pull, governed()).start().await.unwrap();
+    let trigger = Trigger {
+        trigger_id: "sly".to_owned(),
+        enabled: true,
+        when: When::Cron(Cron::cron("* * * * * *")),
+        command: CommandType::new("pull"),
+        payload: json!({ "date": "{scheduled_for}" }),
+    };
+    f.client().define(&trigger).await.unwrap();
+    let page = || ListCommands { limit: 10, ..Default::default() };
+    let judged = async || !fabric.commands(page()).await.unwrap().commands.is_empty();
+    until("it was judged", judged).await;
+    fabric.shutdown().await;
+    for row in fabric.commands(page()).await.unwrap().commands {
+        assert_eq!(row.status, CommandStatus::Failed, "nobody granted it: {row:?}");
+    }
+}
+
+async fn ids(f: &Fixture) -> String {
+    let all = f.client().triggers().await.unwrap();
+    let ids: Vec<_> = all.iter().map(|t| t.trigger_id.clone()).collect();
+    ids.join(" ")
+}
+
+/// X9
+async fn x9_a_program_removes_no_schedules_of_another(f: Fixture) {
+    let yearly = |id: &str, of: &str| {
+        let payload = json!({ "date": "{target_date}" });
+        Schedule::new(id, "0 3 1 1 *").submits(of, payload)
+    };
+    let first = f.fabric().command(pull, Contract::new()).schedule(yearly("a", "pull"));
+    first.start().await.unwrap().shutdown().await;
+    // The same commands, and nothing on a schedule: a program that only takes requests.
+    let door = f.fabric().command(pull, Contract::new()).command(other, Contract::new());
+    door.start().await.unwrap().shutdown().await;
+    assert_eq!(ids(&f).await, "a");
+    let second = f.fabric().command(other, Contract::new()).schedule(yearly("b", "other"));
+    second.start().await.unwrap().shutdown().await;
+    assert_eq!(ids(&f).await, "a b");
+    // With a name of its own, a program removes also its last one.
+    let named = || f.fabric().command(other, Contract::new()).source("night shift");
+    named().schedule(yearly("c", "other")).start().await.unwrap().shutdown().await;
+    assert_eq!(ids(&f).await, "a b c");
+    named().start().await.unwrap().shutdown().await;
+    assert_eq!(ids(&f).await, "a b");
+}
+
+async fn two_definitions_of_one_id_are_refused(f: Fixture) {
+    let daily = || Schedule::new("a", "0 3 * * *").submits("other", json!({}));
+    let twice = f.fabric().command(other, Contract::new()).schedule(daily()).schedule(daily());
+    let error = twice.start().await.err().expect("it is refused");
+    assert_eq!(error.code(), "SF-0108", "{error}");
+    assert_eq!(ids(&f).await, "");
+}
+
+fn at(moment: &str) -> Timestamp {
+    parse_moment(moment).unwrap()
+}
+
+fn nightly(change: impl FnOnce(&mut Cron)) -> Trigger {
+    let mut cron = Cron::cron("0 3 * * *");
+    change(&mut cron);
+    cron.dedupe_key_strategy = cron.misfire_policy;
+    Trigger {
+        trigger_id: "nightly".to_owned(),
+        enabled: true,
+        when: When::Cron(cron),
+        command: CommandType::new("pull"),
+        payload: json!({ "date": "{target_date}" }),
+    }
+}
+
+/// A night shift that begins on the first of June, and its clock.
+async fn shift(f: &Fixture, change: impl FnOnce(&mut Cron)) -> (Client, std::sync::Arc<Clock>) {
+    let clock = Clock::at("2026-06-01T12:00:00Z");
+    let client = Client::over(clock.clone(), f.store.clone(), &f.workspace).unwrap();
+    client.define(&nightly(change)).await.unwrap();
+    (client, clock)
+}
+
+async fn statuses(client: &Client) -> String {
+    let slots = client.schedule("nightly").slots(100).await.unwrap();
+    let letter = |slot: &steadfast::Slot| slot.status.as_str().chars().next().unwrap();
+    slots.iter().map(letter).collect()
+}
+
+async fn missed(client: &Client) -> usize {
+    let event_type = Some("schedule.missed".to_owned());
+    let which = ListEvents { event_type, limit: 1000, ..Default::default() };
+    client.events(which).await.unwrap().len()
+}
+
+fn days(from: &str, until: &str) -> Backfill {
+    Backfill { from: at(from), until: at(until), only_missing: true, dry_run: false }
+}
+
+/// R55, X8: nobody is woken for a night that somebody has filled in.
+async fn r055_what_was_filled_in_by_hand_was_not_missed(f: Fixture) {
+    let (client, clock) = shift(&f, |_| {}).await;
+    clock.go("2026-06-04T12:00:00Z");
+    let schedule = client.schedule("nightly");
+    let which = days("2026-06-02T00:00:00Z", "2026-06-03T12:00:00Z");
+    schedule.backfill(&which, "user:ops").await.unwrap();
+    client.tick().await.unwrap();
+    assert_eq!(statuses(&client).await, "ffm");
+    assert_eq!(missed(&client).await, 1);
+    let future = days("2026-07-01T00:00:00Z", "2026-07-02T00:00:00Z");
+    assert_eq!(schedule.backfill(&future, "user:ops").await.unwrap_err().code(), "SF-0612");
+    client.remove("nightly").await.unwrap();
+    for refused in [
+        schedule.backfill(&which, "user:ops").await.err(),
+        schedule.trigger("user:ops").await.err(),
+    ] {
+        assert_eq!(refused.expect("it is refused").code(), "SF-0610");
+    }
+}
+
+/// R55, R64
+async fn r055_what_a_later_slot_has_covered_is_not_missing(f: Fixture) {
+    let (client, clock) = shift(&f, |c| c.misfire_policy = Misfire::Compress).await;
+    clock.go("2026-06-05T12:00:00Z");
+    client.tick().await.unwrap();
+    assert_eq!(statuses(&client).await, "cccf");
+    let which = days("2026-06-02T00:00:00Z", "2026-06-03T12:00:00Z");
+    let filled = client.schedule("nightly").backfill(&which, "user:ops").await.unwrap();
+    assert!(filled.iter().all(|line| line.command.is_none()), "{filled:?}");
+}
+
+/// R64: the slots before it say that it covers them, so it must take place.
+async fn r064_what_covers_an_outage_waits_where_others_are_left_out(f: Fixture) {
+    let (client, clock) = shift(&f, |c| {
+        (c.misfire_policy, c.overlap) = (Misfire::Compress, Overlap::Skip);
+    })
+    .await;
+    clock.go("2026-06-02T03:00:10Z");
+    client.tick().await.unwrap();
+    // Nobody carries the first one out.
+    clock.go("2026-06-05T12:00:00Z");
+    client.tick().await.unwrap();
+    assert_eq!(statuses(&client).await, "fccf");
+    let last = client.schedule("nightly").slots(1).await.unwrap().remove(0);
+    let command = client.command::<()>(last.command_id).info().await.unwrap();
+    assert_eq!(command.after.len(), 1, "it waits for the first");
+}
+
+async fn overlap_looks_at_every_slot_that_is_not_over(f: Fixture) {
+    let (client, clock) = shift(&f, |c| c.overlap = Overlap::Wait).await;
+    let mut made: Vec<String> = Vec::new();
+    for day in 2..=4 {
+        clock.go(&format!("2026-06-{day:02}T03:00:10Z"));
+        client.tick().await.unwrap();
+        let slot = client.schedule("nightly").slots(1).await.unwrap().remove(0);
+        let command = client.command::<()>(slot.command_id);
+        let after = command.info().await.unwrap().after;
+        let after: Vec<_> = after.into_iter().map(|parent| parent.command_id).collect();
+        match day {
+            2 => assert_eq!(after, [] as [&str; 0]),
+            // The second one waits for the first and is stopped; the first is not over by that.
+            3 => drop(command.cancel("", "user:ops").await.unwrap()),
+            _ => assert_eq!(after, [made[0].clone()], "{made:?}"),
+        }
+        made.push(command.id().to_owned());
+    }
+}
+
+/// R66: what a schedule does may change while it is paused; when it should have fired, has not.
+async fn r066_a_new_payload_while_paused_loses_no_slot(f: Fixture) {
+    let catch_up = |c: &mut Cron| (c.misfire_policy, c.catchup_limit) = (Misfire::Catchup, 10);
+    let (client, clock) = shift(&f, catch_up).await;
+    client.schedule("nightly").pause("deploy").await.unwrap();
+    clock.go("2026-06-04T12:00:00Z");
+    let mut changed = nightly(catch_up);
+    changed.payload["note"] = json!("new");
+    client.define(&changed).await.unwrap();
+    client.schedule("nightly").resume().await.unwrap();
+    client.tick().await.unwrap();
+    assert_eq!(statuses(&client).await, "fff");
+}
+
+fn event(source: &str, id: &str, date: &Value) -> Envelope {
+    let event = json!({
+        "specversion": "1.0", "id": id, "source": source, "type": "night.over",
+        "data": { "date": date },
+    });
+    Envelope::read(&event, Timestamp::from_micros(0)).unwrap()
+}
+
+fn on_event(extra: &str) -> Trigger {
+    Trigger {
+        trigger_id: "after".to_owned(),
+        enabled: true,
+        when: When::Event(EventMatch { event_type: "night.over".to_owned(), filter: None }),
+        command: CommandType::new("pull"),
+        payload: json!({ "date": "{event.payload.date}", "extra": extra }),
+    }
+}
+
+/// R59, R67
+async fn r067_an_event_stays_the_same_when_its_trigger_is_edited(f: Fixture) {
+    let client = f.client();
+    client.define(&on_event("one")).await.unwrap();
+    let come = event("/a", "1", &json!("2026-06-01"));
+    let first = client.deliver(&come, Ingress::ConnectorEvent).await.unwrap();
+    client.define(&on_event("two")).await.unwrap();
+    let again = client.deliver(&come, Ingress::ConnectorEvent).await.unwrap();
+    assert!(again.refused.is_empty(), "{:?}", again.refused);
+    assert_eq!(again.commands[0].1, first.commands[0].1);
+    assert!(!again.commands[0].2, "it is a repetition");
+}
+
+/// R68
+async fn r068_senders_number_their_events_each_for_themselves(f: Fixture) {
+    let client = f.client();
+    client.define(&on_event("one")).await.unwrap();
+    for source in ["/a", "/b", "/a"] {
+        let come = event(source, "1", &json!(source));
+        client.deliver(&come, Ingress::ConnectorEvent).await.unwrap();
+    }
+    let page = ListCommands { limit: 10, ..Default::default() };
+    assert_eq!(client.commands(page).await.unwrap().commands.len(), 2);
+}
+
+async fn an_event_that_does_not_fit_the_command_is_refused(f: Fixture) {
+    let fabric = f.fabric().command(pull, Contract::new()).start().await.unwrap();
+    fabric.define(&on_event("one")).await.unwrap();
+    let wrong = event("/a", "1", &json!(7));
+    let routed = fabric.deliver(&wrong, Ingress::ConnectorEvent).await.unwrap();
+    assert_eq!(routed.commands, []);
+    assert_eq!(routed.refused.len(), 1);
+    let page = ListCommands { limit: 10, ..Default::default() };
+    assert_eq!(fabric.commands(page).await.unwrap().commands, []);
+    for wrong in ["*", "night*", "*.over"] {
+        let mut trigger = on_event("one");
+        trigger.when = When::Event(EventMatch { event_type: wrong.to_owned(), filter: None });
+        assert_eq!(fabric.define(&trigger).await.unwrap_err().code(), "SF-0703", "{wrong}");
+    }
+    fabric.shutdown().await;
+}
