@@ -108,7 +108,9 @@ async fn get(client: &Client, id: &str, out: Output) -> anyhow::Result<ExitCode>
         whole["after"] = info.after.iter().map(|p| json!(p.command_id)).collect();
         let told = events.iter().map(|event| {
             let at = event.created_at.iso();
-            json!({ "type": event.event_type, "at": at, "actor": event.actor })
+            let payload: serde_json::Value =
+                serde_json::from_str(&event.payload).unwrap_or_default();
+            json!({ "type": event.event_type, "at": at, "actor": event.actor, "payload": payload })
         });
         whole["events"] = told.collect();
         println!("{whole}");
@@ -139,9 +141,32 @@ async fn get(client: &Client, id: &str, out: Output) -> anyhow::Result<ExitCode>
     table.print(out);
     println!();
     let mut table = Table::new(["AT", "EVENT", "ACTOR"]);
-    for event in events {
-        table.row([event.created_at.iso(), event.event_type, event.actor], json!({}));
+    for event in &events {
+        let [at, name, actor] =
+            [event.created_at.iso(), event.event_type.clone(), event.actor.clone()];
+        table.row([at, name, actor], json!({}));
     }
     table.print(out);
+    decisions(&events, out);
     Ok(ExitCode::SUCCESS)
+}
+
+/// What policies have decided of the command and of what left for it, stage by stage.
+fn decisions(events: &[steadfast::EventRow], out: Output) {
+    let mut table = Table::new(["OF", "STAGE", "SAYS", "RULE", "BECAUSE"]);
+    let mut any = false;
+    for event in events.iter().filter(|event| event.event_type == "policy.evaluated") {
+        let judged: serde_json::Value = serde_json::from_str(&event.payload).unwrap_or_default();
+        let of = judged["step"].as_str().unwrap_or("the command").to_owned();
+        for decision in judged["decisions"].as_array().into_iter().flatten() {
+            let text = |field: &str| decision[field].as_str().unwrap_or_default().to_owned();
+            let row = [of.clone(), text("stage"), text("ruling"), text("rule"), text("reason")];
+            table.row(row, json!({}));
+            any = true;
+        }
+    }
+    if any {
+        println!();
+        table.print(out);
+    }
 }

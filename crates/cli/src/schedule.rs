@@ -154,10 +154,12 @@ async fn get(client: &Client, id: &str, out: Output) -> anyhow::Result<()> {
     let (fires, submits) = describe(&row)?;
     let spec: serde_json::Value = serde_json::from_str(&row.spec)?;
     let mut table = Table::new(["FIELD", "VALUE"]);
+    // Why it was away once is told by its slots.
+    let is_active = row.state == steadfast::TriggerState::Active;
     let mut fields = vec![
         ("id", row.trigger_id.clone()),
         ("state", row.state.as_str().to_owned()),
-        ("reason", row.reason.clone()),
+        ("reason", if is_active { String::new() } else { row.reason.clone() }),
         ("fires", fires),
         ("submits", submits),
         ("revision", row.revision.to_string()),

@@ -78,12 +78,16 @@ pub struct Outbound {
     /// The trace, to be passed on.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub trace_id: String,
+    /// What all that follows from one cause has in common, to be passed on.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub correlation_id: String,
 }
 
 impl Outbound {
     /// A request.
     pub fn new(operation: impl Into<String>, input: Value) -> Self {
-        Self { operation: operation.into(), input, key: None, trace_id: String::new() }
+        let (trace_id, correlation_id) = (String::new(), String::new());
+        Self { operation: operation.into(), input, key: None, trace_id, correlation_id }
     }
 
     /// The trace as W3C's header has it, if there is one.

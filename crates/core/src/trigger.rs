@@ -106,9 +106,28 @@ impl Trigger {
                 }
                 // What an event holds is known when it comes; how the holes are written, now.
                 check_holes(&self.payload).map_err(at)?;
+                self.check_key().map_err(at)?;
             }
         }
         Ok(())
+    }
+
+    /// Refuses a key that no payload of this trigger could fill.
+    fn check_key(&self) -> Result<()> {
+        let Some(text) = &self.command.key_template else { return Ok(()) };
+        let (template, Value::Object(fields)) = (Template::parse(text)?, &self.payload) else {
+            return Ok(());
+        };
+        let first = |hole: &str| hole.split('.').next().unwrap_or_default().to_owned();
+        let lacks =
+            |hole: &&str| !hole.starts_with("context.") && !fields.contains_key(&first(hole));
+        match template.holes().find(lacks) {
+            None => Ok(()),
+            Some(hole) => {
+                let text = format!("key \"{text}\": the payload has no {{{hole}}}");
+                Err(Error::invalid("SF-0504", text))
+            }
+        }
     }
 
     /// The payload of a slot.

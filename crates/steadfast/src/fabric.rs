@@ -8,7 +8,6 @@ use std::time::Duration;
 use futures::future::join_all;
 use steadfast_core::connector::{Connector, Ways};
 use steadfast_core::env::Env;
-use steadfast_core::runtime::ExecutionRuntime as _;
 use steadfast_core::trigger::Trigger;
 use steadfast_core::workflow::Workflow;
 use steadfast_core::{Result, limits};
@@ -24,7 +23,7 @@ use crate::env::TokioEnv;
 use crate::event::Retention;
 use crate::flow::perform::Gatekeeper;
 use crate::flow::publish::Relay;
-use crate::flow::{compensate, sync};
+use crate::flow::{compensate, startup, sync};
 use crate::governance::Governance;
 use crate::queue::Queue;
 use crate::sink::{self, Sink};
@@ -408,14 +407,10 @@ impl Builder {
         }
         let contracts = Arc::new(self.contracts);
         let runtime = Client::over(env.clone(), store.clone(), &self.config.workspace)?.inner;
-        for registered in contracts.all() {
-            registered.command.check_runtime(runtime.name(), runtime.capabilities())?;
-            registered.command.check_effects(runtime.name(), runtime.capabilities())?;
-        }
         self.governance.check(contracts.all().map(|registered| &registered.command))?;
         let triggers = self.definitions.into_iter().map(|d| d.define(&contracts));
         let triggers = triggers.collect::<Result<Vec<_>>>()?;
-        no_two(&triggers)?;
+        startup::check(&runtime, &contracts, &triggers).await?;
         let mut registry = self.registry;
         registry.state.insert(activity::Log(store.clone()));
         let governance = Arc::new(self.governance);
@@ -443,18 +438,6 @@ impl Builder {
             self.refusal.get_or_insert(error);
         }
         self
-    }
-}
-
-/// Refuses two definitions of one id: the second would replace the first at every start.
-fn no_two(triggers: &[Trigger]) -> Result<()> {
-    let mut seen = std::collections::BTreeSet::new();
-    match triggers.iter().find(|trigger| !seen.insert(&trigger.trigger_id)) {
-        None => Ok(()),
-        Some(twice) => {
-            let text = format!("two triggers are called \"{}\"", twice.trigger_id);
-            Err(steadfast_core::Error::invalid("SF-0108", text))
-        }
     }
 }
 

@@ -11,4 +11,5 @@ pub(crate) mod perform;
 pub(crate) mod publish;
 pub(crate) mod router;
 pub(crate) mod scheduler;
+pub(crate) mod startup;
 pub(crate) mod sync;

@@ -26,6 +26,11 @@
 //! Invariants: this crate holds no logic of its own; it gives names and types to what `core` means,
 //! `store` remembers and `runtime-native` executes. Deliberately absent: macros and global state.
 
+/// The examples of the documentation, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/governance.md")]
+mod governance_examples {}
+
 mod activity;
 mod agent;
 mod approval;

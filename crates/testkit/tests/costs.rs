@@ -148,3 +148,25 @@ async fn a_judgement_is_one_more_row_and_no_more_commits() {
     }
     assert_eq!(spent[1], (spent[0].0 + 1, spent[0].1), "{spent:?}");
 }
+
+/// A tick with nothing due asks one question, however many schedules there are.
+#[tokio::test]
+async fn an_idle_tick_is_one_statement() {
+    let store = steadfast_store::open("sqlite::memory:").await.unwrap();
+    let env = Arc::new(steadfast::TokioEnv::current());
+    let client = steadfast::Client::over(env, store, "default").unwrap();
+    for n in 0..50 {
+        let trigger = steadfast::Trigger {
+            trigger_id: format!("t{n}"),
+            enabled: true,
+            when: steadfast::When::Cron(steadfast::Cron::cron("0 0 1 1 *")),
+            command: steadfast::CommandType::new("yearly"),
+            payload: serde_json::json!({}),
+        };
+        client.define(&trigger).await.unwrap();
+    }
+    let before = client.tally();
+    assert_eq!(client.tick().await.unwrap(), 0);
+    let spent = client.tally().since(before);
+    assert_eq!((spent.statements, spent.commits), (1, 0));
+}

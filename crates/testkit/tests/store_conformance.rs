@@ -3,7 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
-use steadfast_core::RunStatus;
+use steadfast_core::schedule::SlotStatus;
+use steadfast_core::{CommandStatus, RunStatus};
 use steadfast_store::Store;
 use steadfast_testkit::db::{TestDb, command};
 use steadfast_testkit::model::ModelStore;
@@ -102,5 +103,87 @@ async fn every_database_refuses_every_illegal_move() {
             assert!(command(db.kind(), &db.url, &torn).is_err(), "{:?}: {half}", db.kind());
         }
         assert_eq!(counts, (11, 31), "{:?}", db.kind());
+    }
+}
+
+/// A table whose rows have a lifecycle: its statuses, its arrows, and which end it.
+struct Lives {
+    table: &'static str,
+    all: Vec<&'static str>,
+    start: Vec<&'static str>,
+    arrows: Vec<(&'static str, &'static str)>,
+    over: Vec<&'static str>,
+}
+
+fn lives() -> [Lives; 2] {
+    let over = CommandStatus::ALL.iter().filter(|status| status.is_terminal());
+    let arrows = CommandStatus::TABLE.iter().map(|(a, _, b)| (a.as_str(), b.as_str()));
+    let commands = Lives {
+        table: "commands",
+        all: CommandStatus::ALL.iter().map(|s| s.as_str()).collect(),
+        start: CommandStatus::START.iter().map(|s| s.as_str()).collect(),
+        arrows: arrows.collect(),
+        over: over.map(|s| s.as_str()).collect(),
+    };
+    let arrows = SlotStatus::TABLE.iter().map(|(a, _, b)| (a.as_str(), b.as_str()));
+    let slots = Lives {
+        table: "trigger_slots",
+        all: SlotStatus::ALL.iter().map(|s| s.as_str()).collect(),
+        start: SlotStatus::START.iter().map(|s| s.as_str()).collect(),
+        arrows: arrows.collect(),
+        over: Vec::new(),
+    };
+    [commands, slots]
+}
+
+/// X1: the same for commands and for the slots of schedules.
+#[tokio::test(flavor = "multi_thread")]
+async fn x1_every_database_refuses_every_illegal_move_of_commands_and_slots() {
+    for db in TestDb::all() {
+        let store = steadfast_store::open(&db.url).await.unwrap();
+        let env = std::sync::Arc::new(steadfast::TokioEnv::current());
+        let client = steadfast::Client::over(env, store, "default").unwrap();
+        let trigger = steadfast::Trigger {
+            trigger_id: "t".to_owned(),
+            enabled: true,
+            when: steadfast::When::Cron(steadfast::Cron::cron("0 3 * * *")),
+            command: steadfast::CommandType::new("pull"),
+            payload: serde_json::json!({}),
+        };
+        client.define(&trigger).await.unwrap();
+        let day = steadfast::Backfill {
+            from: steadfast_core::schedule::parse_moment("2026-06-01").unwrap(),
+            until: steadfast_core::schedule::parse_moment("2026-06-02").unwrap(),
+            only_missing: false,
+            dry_run: false,
+        };
+        assert_eq!(client.schedule("t").backfill(&day, "user:1").await.unwrap().len(), 1);
+        for Lives { table, all, start, arrows, over } in lives() {
+            let mut legal = 0;
+            for to in &all {
+                for from in std::iter::once(&"").chain(&all) {
+                    let wanted = match *from {
+                        "" => start.contains(to),
+                        from => arrows.contains(&(from, to)),
+                    };
+                    let shape = match table {
+                        "commands" if over.contains(to) => ", completed_at = 1",
+                        "commands" => ", completed_at = NULL",
+                        _ => "",
+                    };
+                    let update = format!(
+                        "UPDATE {table} SET prev_status = '{from}', status = '{to}'{shape}"
+                    );
+                    let answer = command(db.kind(), &db.url, &update);
+                    let what = format!("{:?}: {table}: {from} to {to}: {answer:?}", db.kind());
+                    assert_eq!(answer.is_ok(), wanted, "{what}");
+                    if let Err(text) = &answer {
+                        assert!(text.contains("_lifecycle"), "{what}");
+                    }
+                    legal += usize::from(wanted);
+                }
+            }
+            assert!(legal >= arrows.len(), "{table}: {legal}");
+        }
     }
 }

@@ -30,6 +30,7 @@ const OWNED: &[&str] = &[
     "transfer-encoding",
     "upgrade",
     "user-agent",
+    "x-correlation-id",
 ];
 
 /// Parts of names whose values are secrets.
@@ -156,6 +157,12 @@ pub(super) fn build(
     if let Some(trace) = asked.traceparent().filter(|text| is_traceparent(text)) {
         let value = HeaderValue::from_str(&trace).map_err(refused)?;
         request.headers_mut().insert("traceparent", value);
+    }
+    if !asked.correlation_id.is_empty() {
+        // What a sender outside has made up may not fit a header; then it stays here.
+        if let Ok(value) = HeaderValue::from_str(&asked.correlation_id) {
+            request.headers_mut().insert("x-correlation-id", value);
+        }
     }
     Ok(request)
 }

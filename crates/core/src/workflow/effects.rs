@@ -341,7 +341,9 @@ impl Cx {
     }
 
     fn traced(&self, request: Outbound) -> Outbound {
-        Outbound { trace_id: self.context().trace_id.clone(), ..request }
+        let (trace_id, correlation_id) =
+            (self.context().trace_id.clone(), self.context().correlation_id.clone());
+        Outbound { trace_id, correlation_id, ..request }
     }
 }
 
