@@ -55,22 +55,27 @@ impl Jobs {
         Self(config.vendors.iter().map(named).collect())
     }
 
-    /// The job of an order.
-    pub fn of(&self, order: &Order) -> Result<Job> {
-        let wrong = |why: String| Err(Error::new(ErrorClass::ValidationError, "SF-1002", why));
-        let Some(job) = self.0.get(&order.vendor_name) else {
-            let known: Vec<_> = self.0.keys().map(String::as_str).collect();
-            let (name, known) = (&order.vendor_name, known.join(", "));
-            return wrong(format!("there is no vendor \"{name}\" here; there are: {known}"));
-        };
+    /// The job of an order, where it is one of this process.
+    pub fn of(&self, order: &Order) -> Option<Job> {
+        let job = self.0.get(&order.vendor_name)?;
         // The command says whom to ask: nobody else is asked in its name.
-        if job.vendor.base_url.as_str() != order.vendor_base_url {
-            return wrong(format!(
-                "the command is for {}, and vendor \"{}\" is at {} now",
-                order.vendor_base_url, order.vendor_name, job.vendor.base_url
-            ));
-        }
-        Ok(job.clone())
+        (job.vendor.base_url.as_str() == order.vendor_base_url).then(|| job.clone())
+    }
+
+    /// Why an order is none of this process.
+    pub fn why_not(&self, order: &Order) -> Error {
+        let name = &order.vendor_name;
+        let why = match self.0.get(name) {
+            None => {
+                let known: Vec<_> = self.0.keys().map(String::as_str).collect();
+                format!("there is no vendor \"{name}\" here; there are: {}", known.join(", "))
+            }
+            Some(job) => format!(
+                "the command is for {}, and vendor \"{name}\" is at {} now",
+                order.vendor_base_url, job.vendor.base_url
+            ),
+        };
+        Error::new(ErrorClass::ValidationError, "SF-1002", why)
     }
 }
 

@@ -2,10 +2,12 @@
 //!
 //! Invariants: nothing is written where the snapshot is the one that was loaded last; the load and
 //! what is known of it are one transaction of the warehouse, so the confirmation can only find both
-//! or neither; pages that were lost on the way are fetched again. Deterministic: whatever differs
-//! from one execution to the next is a recorded step.
+//! or neither; pages that were lost on the way are fetched again; a run that comes to a worker
+//! without its vendor waits for another one. Deterministic: whatever differs from one execution to
+//! the next is a recorded step.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -29,6 +31,15 @@ pub const EFFECT: &str = "warehouse_partition.write";
 const PAGES: u64 = 15_000;
 /// How often a snapshot that changes while it is fetched, or is lost on the way, is begun again.
 const BEGINNINGS: u32 = 3;
+/// How often a worker that has the vendor is looked for at first: whoever looks takes the run, so
+/// with several workers it goes to the right one within a few looks.
+const LOOK: Duration = Duration::from_secs(15);
+/// For how long it is looked so often: the night is still in time then.
+const SOON: Duration = Duration::from_secs(300);
+/// How often after that.
+const LATER_LOOK: Duration = Duration::from_secs(300);
+/// When it is given up: by then the next night is due.
+const GIVEN_UP: Duration = Duration::from_secs(86_400);
 
 /// What is asked for: one vendor, one day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -70,7 +81,7 @@ pub enum Outcome {
 /// Carries an order out.
 pub async fn sync_vendor_sales(cx: Cx, order: Order) -> Result<Report> {
     let jobs = cx.state::<Jobs>()?;
-    let sync = Sync { job: jobs.of(&order)?, cx, order };
+    let sync = Sync { job: section(&cx, &jobs, &order).await?, cx, order };
     let mut beginning = 1;
     loop {
         let snapshot = sync.fetch().await?;
@@ -88,6 +99,39 @@ pub async fn sync_vendor_sales(cx: Cx, order: Order) -> Result<Report> {
             Err(error) => return Err(error),
         }
     }
+}
+
+/// The vendor's section of the file. Files differ while a new one is brought out: a run that comes
+/// to a worker without the vendor waits for one that has it.
+async fn section(cx: &Cx, jobs: &Jobs, order: &Order) -> Result<Job> {
+    let begun = cx.now();
+    let mut told = false;
+    while !cx.compute("vendor.found", || jobs.of(order).is_some())? {
+        if !told {
+            let why = jobs.why_not(order).message().to_owned();
+            cx.audit("vendor.awaited", about(order, json!({ "why": why }))).await?;
+            told = true;
+        }
+        let waited = begun.until(cx.now());
+        if waited >= GIVEN_UP {
+            return Err(jobs.why_not(order));
+        }
+        cx.sleep(if waited < SOON { LOOK } else { LATER_LOOK }).await?;
+    }
+    match jobs.of(order) {
+        Some(job) => Ok(job),
+        // A worker that had it is gone, and what was recorded there cannot be gone through here.
+        // From the beginning, then: the load has the command's key, so it is done once even so.
+        None => cx.continue_as_new(order).await,
+    }
+}
+
+fn about(order: &Order, more: Value) -> Value {
+    let mut about = json!({ "vendor_name": order.vendor_name, "target_date": order.target_date });
+    if let (Some(about), Value::Object(more)) = (about.as_object_mut(), more) {
+        about.extend(more);
+    }
+    about
 }
 
 fn report(outcome: Outcome, snapshot: &Snapshot, hash: String) -> Report {
@@ -272,12 +316,6 @@ impl Sync {
     }
 
     fn about(&self, more: Value) -> Value {
-        let mut about = json!({
-            "vendor_name": self.order.vendor_name, "target_date": self.order.target_date,
-        });
-        if let (Some(about), Value::Object(more)) = (about.as_object_mut(), more) {
-            about.extend(more);
-        }
-        about
+        about(&self.order, more)
     }
 }

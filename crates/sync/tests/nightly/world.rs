@@ -7,7 +7,8 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use steadfast::connector::{Connector, Inbound, Limits, Operation, Outbound, Probe};
 use steadfast::{
-    CommandInfo, CommandStatus, ErrorClass, Result, Retry, Steadfast, Timestamp, parse_moment,
+    Builder, CommandInfo, CommandStatus, ErrorClass, Result, Retry, Steadfast, Timestamp,
+    parse_moment,
 };
 use steadfast_connectors::{Sql, SqlConnector};
 use steadfast_core::decimal::Decimal;
@@ -156,6 +157,26 @@ impl World {
         }
         let look = look.build().unwrap();
         Self { vendor, config, clock, fabric, look, _dbs: (store, at), _dir: dir }
+    }
+
+    /// Another worker on the same store and clock.
+    pub(crate) async fn worker(
+        &self,
+        install: impl FnOnce(Builder) -> Result<Builder>,
+    ) -> Steadfast {
+        let builder = Steadfast::open(&self.config.store.url).env(self.clock.clone());
+        let builder = builder.poll(Duration::from_millis(5), Duration::from_millis(50));
+        install(builder).unwrap().start().await.unwrap()
+    }
+
+    /// Waits until something is so.
+    pub(crate) async fn until(&self, what: &str, is_so: impl AsyncFn() -> bool) {
+        within(what, async {
+            while !is_so().await {
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+        })
+        .await;
     }
 
     /// Leaps to the fire for a day, and gives its command.
