@@ -81,7 +81,7 @@ fn what_is_wrong_is_said_where_it_is() {
     assert!(!dir.path().join("warehouse.db").exists());
 }
 
-/// R55: by hand, once; `--again` on purpose; a range of days.
+/// R55: by hand, once; `--again` on purpose, `--force` though nothing is new; a range of days.
 #[tokio::test(flavor = "multi_thread")]
 async fn r055_an_operator_syncs_days_by_hand() {
     let dir = tempfile::tempdir().unwrap();
@@ -125,6 +125,12 @@ async fn r055_an_operator_syncs_days_by_hand() {
     let (code, out, _) = run(&["sync", "run", "--date", "2026-06-01", "--again"]).await;
     assert_eq!(code, 0, "{out}");
     assert!(out.contains(":r2)"), "{out}");
+    let (code, out, _) = run(&["sync", "run", "--date", "2026-06-01", "--again"]).await;
+    assert_eq!(code, 0, "{out}");
+    assert!(out.contains("stale") && out.contains("--force") && out.contains(":r3)"), "{out}");
+    let (code, out, _) = run(&["sync", "run", "--date", "2026-06-01", "--force"]).await;
+    assert_eq!(code, 0, "{out}");
+    assert!(out.contains("2026-06-01: loaded") && out.contains(":r4)"), "{out}");
     vendor.on("2026-06-03", [Answer::Status(400)]);
     let days = ["sync", "backfill", "--from", "2026-06-01", "--to", "2026-06-03"];
     let (code, out, _) = run(&[&days[..], &["--dry-run"]].concat()).await;

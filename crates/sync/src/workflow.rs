@@ -51,6 +51,9 @@ pub struct Order {
     pub target_date: String,
     /// Where they are asked for.
     pub vendor_base_url: String,
+    /// Whether they are loaded although nothing has changed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// What came of it.
@@ -151,7 +154,7 @@ impl Sync {
     }
 
     fn signal(&self, snapshot: &Snapshot) -> String {
-        snapshot.signal(self.vendor().staleness)
+        snapshot.signal(self.vendor().staleness, &self.job.mapping())
     }
 
     /// All pages of one snapshot.
@@ -220,7 +223,8 @@ impl Sync {
         made.ok_or_else(|| Error::invalid("SF-1001", "the snapshot's name cannot be hashed"))
     }
 
-    /// Whether the snapshot is the one that this day, or else the last day before it, holds.
+    /// Whether the snapshot is the one that this day, or else the last day before it, holds, and
+    /// nobody insists on it.
     async fn is_known(&self, snapshot: &Snapshot, hash: &str) -> Result<bool> {
         let signal = self.signal(snapshot);
         let about = json!({ "hash": hash, "signal": signal });
@@ -233,10 +237,12 @@ impl Sync {
         let last = &found["rows"][0];
         let same_signal = is_stale(&signal, last["signal"].as_str());
         let stale = is_stale(hash, last["content_hash"].as_str()) && same_signal;
-        if !stale {
-            self.cx.audit("snapshot.fresh_detected", self.about(about)).await?;
+        match (stale, self.order.force) {
+            (true, false) => {}
+            (true, true) => self.cx.audit("snapshot.load_forced", self.about(about)).await?,
+            (false, _) => self.cx.audit("snapshot.fresh_detected", self.about(about)).await?,
         }
-        Ok(stale)
+        Ok(stale && !self.order.force)
     }
 
     /// The skip is on record like everything else that was decided.
