@@ -271,9 +271,16 @@ pub(crate) struct Tenants {
 }
 
 impl World {
-    pub(crate) async fn tenants() -> Tenants {
+    /// Two tenants for each kind of database that can be had.
+    pub(crate) async fn tenants_everywhere(test: impl AsyncFn(Tenants)) {
         let more = "tenant_column = \"workspace_id\"\n";
-        let base = Self::small(more, |vendor| vendor).await;
+        for (store, at) in TestDb::all().into_iter().zip(TestDb::all()) {
+            test(Self::of(store, at, [more, ""], |vendor| vendor).await.tenants().await).await;
+        }
+    }
+
+    async fn tenants(self) -> Tenants {
+        let base = self;
         let mut tenants = Vec::new();
         for name in ["north", "south"] {
             let mut config = base.config.clone();
