@@ -5,6 +5,7 @@
 
 mod check;
 mod status;
+mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -195,7 +196,7 @@ async fn submit(
         eprintln!("{date}: {} is under way", command.id());
     }
     tokio::select! {
-        ended = command.ended() => Ok(Some((new, ended?))),
+        ended = watch::ended(&command, date) => Ok(Some((new, ended?))),
         _ = tokio::signal::ctrl_c() => {
             eprintln!(
                 "{} is not over: a worker (`steadfast sync start`) goes on with it, \

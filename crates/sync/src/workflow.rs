@@ -260,7 +260,8 @@ impl Sync {
             .step(Operation::UpsertWarehousePartition.as_str())
             .payload(self.job.partition(&self.order));
         let request = self.load_request(snapshot, hash);
-        let loaded: Value = self.cx.effect_via(effect, WAREHOUSE, request).queue(QUEUE).await?;
+        let load = self.cx.effect_via(effect, WAREHOUSE, request).queue(QUEUE);
+        let loaded: Value = load.retried_as("warehouse.upsert.retried").await?;
         self.cx.audit("warehouse.upsert.succeeded", self.about(loaded)).await
     }
 
@@ -318,7 +319,8 @@ impl Sync {
 
     fn select(&self, operation: Operation, asked: Value) -> Call<Value> {
         let request = Outbound::new(format!("select {}", self.job.state_table), asked);
-        self.cx.call(operation.as_str(), WAREHOUSE, request).queue(QUEUE)
+        let call = self.cx.call(operation.as_str(), WAREHOUSE, request).queue(QUEUE);
+        call.retried_as("warehouse.select.retried")
     }
 
     fn about(&self, more: Value) -> Value {
