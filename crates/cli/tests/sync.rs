@@ -22,7 +22,7 @@ fn r054_the_demonstration_holds_its_objective() {
     let (code, out, err) = steadfast(dir.path(), &["demo", "--keep", "nights"]);
     assert_eq!(code, 0, "{out}{err}");
     assert!(out.contains("The objective holds"), "{out}");
-    assert!(out.contains("paged 2 time"), "{out}");
+    assert!(out.contains("paged 2 times"), "{out}");
     let nights = out.lines().filter(|line| line.starts_with("20")).count();
     assert_eq!(nights, 30, "{out}");
     for told in ["kill -9", "401", "400", "429", "503", "cancelled", "twice", "nothing new"] {
@@ -36,6 +36,17 @@ fn r054_the_demonstration_holds_its_objective() {
     let (code, _, err) = steadfast(dir.path(), &["demo", "--keep", "nights"]);
     assert_ne!(code, 0);
     assert!(err.contains("earlier demonstration"), "{err}");
+}
+
+/// Whoever has read enough closes the pipe, and gets no backtrace for it.
+#[test]
+fn nobody_has_to_read_to_the_end() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
+    let output = command.args(["explain", "SF-1002"]).stdout(writer).output().unwrap();
+    assert!(!output.status.success());
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
 }
 
 #[test]
