@@ -93,14 +93,16 @@ fn spooled(spool: &Spool, rows: usize) -> Result<Vec<Value>> {
     Ok(pages)
 }
 
-/// Rows a second by the load.
+/// Rows a second by the load, which has the database count and sum them before it commits.
 async fn loaded(way: &SqlConnector, pages: &[Value], rows: usize, turn: usize) -> Result<f64> {
+    let cents: usize = (0..rows).map(|at| at % 900 * 100 + at % 100).sum();
+    let total = format!("{}.{:02}", cents / 100, cents % 100);
     let input = json!({
         "partition": { "vendor_name": "acme_sales", "target_date": "2026-06-01" },
         "key": ["vendor_name", "target_date", "sku"],
         "columns": ["quantity", "region", "revenue", "sku"],
         "pages": pages,
-        "expect": { "rows": rows },
+        "expect": { "rows": rows, "sum": { "column": "revenue", "is": total, "within": "0" } },
     });
     let key = Some(format!("l1-{}-{turn}", std::process::id()));
     let asked = Outbound { key, ..Outbound::new("load l1.ours", input) };

@@ -62,7 +62,9 @@ async fn play(dir: PathBuf, kept: bool) -> anyhow::Result<ExitCode> {
     let mut stage = Stage::set(dir).await?;
     println!(
         "A vendor at {}, a warehouse and a store in files, a worker in another process.\n\
-         {NIGHTS} nights of sync_vendor_sales at 03:00 UTC, with a clock that skips the days:\n",
+         {NIGHTS} nights of sync_vendor_sales at 03:00 UTC, each for the sales of the day before; \
+         the clock skips\nthe days between. # is a night that was loaded, = one without news: \
+         nothing is written.\n",
         stage.url
     );
     print!("  ");
@@ -73,7 +75,7 @@ async fn play(dir: PathBuf, kept: bool) -> anyhow::Result<ExitCode> {
         std::io::stdout().flush()?;
         nights.push(night);
     }
-    println!("\n  # loaded  = stale, nothing written\n");
+    println!("\n");
     let mut problems = verdict::judge(&stage, &nights).await?;
     let paged = stage.paged().await?;
     if paged != FAILURES {
@@ -81,7 +83,7 @@ async fn play(dir: PathBuf, kept: bool) -> anyhow::Result<ExitCode> {
     }
     stage.end().await;
     let seconds = began.elapsed().as_secs_f64();
-    println!("\n{NIGHTS} nights in {seconds:.1} s; on-call was paged {paged} time(s).");
+    println!("\n{NIGHTS} nights in {seconds:.1} s; on-call was paged {paged} times.");
     if problems.is_empty() {
         println!(
             "The objective holds: every night by 03:05 the partition matches the vendor's totals, \
@@ -97,18 +99,22 @@ async fn play(dir: PathBuf, kept: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn next_steps(stage: &Stage, kept: bool) {
+    // As it was called: after a `cargo run` it is on nobody's path.
+    let steadfast = std::env::args().next().unwrap_or_else(|| "steadfast".to_owned());
     if !kept {
         println!(
-            "\nNext: `steadfast demo --keep nights` to look around afterwards, or `steadfast init` \
-             for a vendor of your own."
+            "\nNext:\n  {steadfast} demo --keep nights   # the same, and its files to look at\n\
+             \x20 {steadfast} init                 # a steadfast.toml for a vendor of your own"
         );
         return;
     }
     let (dir, store) = (stage.dir.display(), stage.config().store.url.clone());
     println!(
-        "\nLook around:\n  steadfast sync status --long --config {dir}/steadfast.toml\n  \
-         steadfast command list --store {store}\n  \
-         steadfast event list --store {store}\n  \
-         steadfast audit verify --store {store}"
+        "\nLook around:\n  {steadfast} sync status --long --config {dir}/steadfast.toml\n  \
+         {steadfast} command list --store {store}\n  \
+         {steadfast} event list --store {store}\n  \
+         {steadfast} audit verify --store {store}\n\
+         The vendor was part of the demonstration and is gone; what it sold is in \
+         {dir}/warehouse.db."
     );
 }

@@ -59,6 +59,7 @@ enum Noun {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<std::process::ExitCode> {
+    stay_quiet_when_nobody_reads();
     match Cli::parse().noun {
         Noun::Demo(args) => demo::demo(args).await,
         Noun::Init(args) => init::init(&args),
@@ -73,4 +74,18 @@ async fn main() -> anyhow::Result<std::process::ExitCode> {
         Noun::Audit(args) => audit::audit(args).await,
         Noun::DemoWorker(args) => demo::worker(args).await,
     }
+}
+
+/// `steadfast … | head` is no mistake of anybody's: what is being done ends, without a backtrace.
+fn stay_quiet_when_nobody_reads() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload().downcast_ref::<String>();
+        let unread = |text: &String| {
+            text.starts_with("failed printing to stdout") && text.contains("Broken pipe")
+        };
+        if !text.is_some_and(unread) {
+            usual(panic);
+        }
+    }));
 }

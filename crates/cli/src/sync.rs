@@ -5,6 +5,7 @@
 
 mod check;
 mod status;
+mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,9 +13,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
-use steadfast::{Client, CommandInfo, CommandStatus, Ingress, Steadfast};
+use steadfast::{Client, CommandInfo, CommandStatus, Steadfast};
 use steadfast_sync::config::Vendor;
-use steadfast_sync::job::{self, COMMAND};
+use steadfast_sync::job::{self, Asking};
 use steadfast_sync::{Config, Outcome, Report};
 
 use crate::output::Output;
@@ -56,6 +57,19 @@ struct RunArgs {
     /// As a new revision, although the day was synced.
     #[arg(long)]
     again: bool,
+    /// As a new revision that is loaded although the vendor has nothing new.
+    #[arg(long)]
+    force: bool,
+}
+
+impl RunArgs {
+    fn how(&self) -> Asking {
+        match (self.again, self.force) {
+            (_, true) => Asking::Forced,
+            (true, false) => Asking::Again,
+            (false, false) => Asking::Once,
+        }
+    }
 }
 
 #[derive(clap::Args)]
@@ -147,7 +161,7 @@ async fn one_day(config: &Config, args: &RunArgs) -> anyhow::Result<ExitCode> {
     let vendor = meant(config, args.vendor.as_deref())?;
     let date = args.date.as_deref().map_or_else(|| Ok(yesterday()), over)?;
     let fabric = by_hand(config).await?;
-    let ended = submit(&fabric, config, vendor, &date, args.again).await;
+    let ended = submit(&fabric, config, vendor, &date, args.how()).await;
     fabric.shutdown().await;
     let Some((new, info)) = ended? else { return Ok(ExitCode::from(130)) };
     show(&date, new, &info);
@@ -174,27 +188,15 @@ async fn submit(
     config: &Config,
     vendor: &Vendor,
     date: &str,
-    again: bool,
+    how: Asking,
 ) -> anyhow::Result<Option<(bool, CommandInfo)>> {
-    let key = job::key(config, vendor.name.as_str(), date);
-    let last = job::latest(fabric, &key).await?;
-    let (command, new) = match last {
-        Some((_, info)) if !again => (fabric.command(info.command.command_id), false),
-        last => {
-            let number = last.map_or(1, |(number, _)| number + 1);
-            let order = job::order(vendor, date);
-            let call = fabric.submit_named::<Report>(COMMAND, &order);
-            let call = call.requested_by(requested_by()).ingress(Ingress::UserRequest);
-            let command = call.key(job::revision(&key, number)).await?;
-            let new = command.is_new();
-            (command, new)
-        }
-    };
+    let command = job::ask(fabric, config, (vendor, date), how, &requested_by()).await?;
+    let new = command.is_new();
     if new {
         eprintln!("{date}: {} is under way", command.id());
     }
     tokio::select! {
-        ended = command.ended() => Ok(Some((new, ended?))),
+        ended = watch::ended(&command, date) => Ok(Some((new, ended?))),
         _ = tokio::signal::ctrl_c() => {
             eprintln!(
                 "{} is not over: a worker (`steadfast sync start`) goes on with it, \
@@ -219,6 +221,7 @@ fn show(date: &str, new: bool, info: &CommandInfo) {
         (Some(report), _) => {
             let what = match report.outcome {
                 Outcome::Loaded => "loaded",
+                Outcome::Stale if new => "stale, nothing written (--force loads it)",
                 Outcome::Stale => "stale, nothing written",
             };
             println!("{date}: {what}: {} rows, total {}{was}", report.rows, report.total);
@@ -269,8 +272,11 @@ async fn fill(
     for date in dates {
         let last = job::latest(fabric, &job::key(config, vendor.name.as_str(), date)).await?;
         let lost = [CommandStatus::Failed, CommandStatus::Cancelled, CommandStatus::Expired];
-        let again = last.is_some_and(|(_, info)| lost.contains(&info.command.status));
-        match submit(fabric, config, vendor, date, again).await {
+        let how = match last {
+            Some((_, info)) if lost.contains(&info.command.status) => Asking::Again,
+            _ => Asking::Once,
+        };
+        match submit(fabric, config, vendor, date, how).await {
             Ok(Some((new, info))) => {
                 show(date, new, &info);
                 failed += u32::from(info.command.status != CommandStatus::Succeeded);

@@ -11,13 +11,14 @@ use serde_json::{Map, Value, json};
 use steadfast::connector::{Connector, Operation as Allowed};
 use steadfast::policy::{ApprovalClass, Classes, Reversibility, Sensitivity};
 use steadfast::{
-    AlertRule, Alerts, Budget, Builder, Capability, Client, CommandInfo, Contract, EffectType,
-    Error, ErrorClass, Governance, Queue, Result, Retention, RetryPolicy, Schedule, Sink,
+    AlertRule, Alerts, Budget, Builder, Capability, Client, Command, CommandInfo, Contract,
+    EffectType, Error, ErrorClass, Governance, Ingress, Queue, Result, Retention, RetryPolicy,
+    Schedule, Sink,
 };
 use steadfast_connectors::spool::Spool;
 use steadfast_connectors::{Alert, Sql, SqlConnector};
 
-use crate::config::{Config, Name, Operation, Table, Vendor};
+use crate::config::{Config, Field, Name, Operation, Table, Vendor};
 use crate::vendor::{self, VendorConnector};
 use crate::workflow::{EFFECT, Order, Outcome, QUEUE, Report, WAREHOUSE, sync_vendor_sales};
 
@@ -55,22 +56,27 @@ impl Jobs {
         Self(config.vendors.iter().map(named).collect())
     }
 
-    /// The job of an order.
-    pub fn of(&self, order: &Order) -> Result<Job> {
-        let wrong = |why: String| Err(Error::new(ErrorClass::ValidationError, "SF-1002", why));
-        let Some(job) = self.0.get(&order.vendor_name) else {
-            let known: Vec<_> = self.0.keys().map(String::as_str).collect();
-            let (name, known) = (&order.vendor_name, known.join(", "));
-            return wrong(format!("there is no vendor \"{name}\" here; there are: {known}"));
-        };
+    /// The job of an order, where it is one of this process.
+    pub fn of(&self, order: &Order) -> Option<Job> {
+        let job = self.0.get(&order.vendor_name)?;
         // The command says whom to ask: nobody else is asked in its name.
-        if job.vendor.base_url.as_str() != order.vendor_base_url {
-            return wrong(format!(
-                "the command is for {}, and vendor \"{}\" is at {} now",
-                order.vendor_base_url, order.vendor_name, job.vendor.base_url
-            ));
-        }
-        Ok(job.clone())
+        (job.vendor.base_url.as_str() == order.vendor_base_url).then(|| job.clone())
+    }
+
+    /// Why an order is none of this process.
+    pub fn why_not(&self, order: &Order) -> Error {
+        let name = &order.vendor_name;
+        let why = match self.0.get(name) {
+            None => {
+                let known: Vec<_> = self.0.keys().map(String::as_str).collect();
+                format!("there is no vendor \"{name}\" here; there are: {}", known.join(", "))
+            }
+            Some(job) => format!(
+                "the command is for {}, and vendor \"{name}\" is at {} now",
+                order.vendor_base_url, job.vendor.base_url
+            ),
+        };
+        Error::new(ErrorClass::ValidationError, "SF-1002", why)
     }
 }
 
@@ -90,6 +96,18 @@ impl Job {
         owner
     }
 
+    /// What becomes of a vendor's rows, in short: written in another way, or elsewhere, they are
+    /// not the same.
+    pub fn mapping(&self) -> String {
+        let field = |(column, field): (&Name, &Field)| {
+            let from = field.from.as_ref().map_or(column.as_str(), |from| from.as_str());
+            (column.as_str().to_owned(), json!([from, field.kind.as_str(), field.key]))
+        };
+        let fields: BTreeMap<String, Value> = self.vendor.fields.iter().map(field).collect();
+        let whole = json!([self.table.as_str(), self.vendor.rows.as_str(), fields]);
+        steadfast_core::json::fingerprint(&whole.to_string())
+    }
+
     /// Which rows.
     pub fn partition(&self, order: &Order) -> Map<String, Value> {
         let mut partition = self.owner(order);
@@ -104,6 +122,7 @@ pub fn order(vendor: &Vendor, target_date: &str) -> Order {
         vendor_name: vendor.name.as_str().to_owned(),
         target_date: target_date.to_owned(),
         vendor_base_url: vendor.base_url.as_str().to_owned(),
+        force: false,
     }
 }
 
@@ -131,6 +150,41 @@ pub async fn latest(client: &Client, key: &str) -> Result<Option<(u32, CommandIn
         }
     }
     Ok(found)
+}
+
+/// How a day is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asking {
+    /// As the schedule does: by the day's own key.
+    Fire,
+    /// Only if nobody has asked for it yet.
+    Once,
+    /// As a new revision.
+    Again,
+    /// As a new revision, which is loaded although nothing has changed.
+    Forced,
+}
+
+/// Asks for a vendor's day; gives the command that carries it out, or did.
+pub async fn ask(
+    client: &Client,
+    config: &Config,
+    (vendor, date): (&Vendor, &str),
+    how: Asking,
+    by: &str,
+) -> Result<Command<Report>> {
+    let key = key(config, vendor.name.as_str(), date);
+    let last = match how {
+        Asking::Fire => None,
+        Asking::Once | Asking::Again | Asking::Forced => latest(client, &key).await?,
+    };
+    let number = match (how, last) {
+        (Asking::Once, Some((_, info))) => return Ok(client.command(info.command.command_id)),
+        (_, last) => last.map_or(1, |(number, _)| number + 1),
+    };
+    let order = Order { force: how == Asking::Forced, ..order(vendor, date) };
+    let call = client.submit_named(COMMAND, &order).ingress(Ingress::UserRequest);
+    call.requested_by(by).key(revision(&key, number)).await
 }
 
 /// The command that says what became of a vendor's day: the first that loaded it, or else the last.

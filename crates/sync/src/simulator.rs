@@ -45,6 +45,8 @@ pub struct Seen {
     pub status: u16,
     /// The trace it belongs to: one for each command.
     pub trace: String,
+    /// What else it said: whom to wake for what.
+    pub body: String,
 }
 
 /// The simulator. Cloning it gives the same one.

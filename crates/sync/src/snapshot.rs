@@ -2,7 +2,8 @@
 //!
 //! Invariants: all pages are of one snapshot of the vendor's; the hash is over the vendor's name
 //! for it, and the number of rows with their sum is the second signal, so that neither a forgotten
-//! nor a needless new name goes unnoticed. Pure: nothing here reads a clock or a socket.
+//! nor a needless new name goes unnoticed; nor does a change of what becomes of the rows. Pure:
+//! nothing here reads a clock or a socket.
 
 use std::collections::BTreeSet;
 
@@ -118,20 +119,22 @@ impl Snapshot {
         compute_snapshot_hash(&self.snapshot_id)
     }
 
-    /// The second signal: what else must be the same for it to be stale. All pages count.
-    pub fn signal(&self, staleness: Staleness) -> String {
-        match staleness {
+    /// The second signal: what else must be the same for it to be stale. All pages count, and how
+    /// their rows are written.
+    pub fn signal(&self, staleness: Staleness, mapping: &str) -> String {
+        let totals = || format!("{} rows, {}, ", self.rows, self.sum);
+        let own = match staleness {
             Staleness::SnapshotId => String::new(),
-            Staleness::Totals => format!("{} rows, {}", self.rows, self.sum),
+            Staleness::Totals => totals(),
             Staleness::Content => {
                 // A page's name ends with the digest of its rows.
                 let of_rows =
                     |(name, _): &(String, u64)| name.rsplit('-').next().map(str::to_owned);
                 let digests: Vec<String> = self.pages.iter().filter_map(of_rows).collect();
-                let digest = json::digest(digests.join("\n"));
-                format!("{} rows, {}, {digest}", self.rows, self.sum)
+                format!("{}{}, ", totals(), json::digest(digests.join("\n")))
             }
-        }
+        };
+        format!("{own}fields {mapping}")
     }
 }
 
@@ -192,11 +195,11 @@ mod tests {
     fn r057_rows_and_revenue_are_a_second_signal() {
         let mut whole = Snapshot::of(page(json!("s"), 2, "4.50"));
         assert!(whole.add(page(json!("s"), 3, "5.5")));
-        assert_eq!(whole.signal(Staleness::Totals), "5 rows, 10");
-        assert_eq!(whole.signal(Staleness::SnapshotId), "");
-        let content = whole.signal(Staleness::Content);
+        assert_eq!(whole.signal(Staleness::Totals, "m"), "5 rows, 10, fields m");
+        assert_eq!(whole.signal(Staleness::SnapshotId, "m"), "fields m");
+        let content = whole.signal(Staleness::Content, "m");
         whole.pages[1].0 = "other".to_owned();
-        assert_ne!(whole.signal(Staleness::Content), content, "every page counts");
+        assert_ne!(whole.signal(Staleness::Content, "m"), content, "every page counts");
         assert!(whole.check(Decimal::default()).is_ok());
     }
 

@@ -2,10 +2,12 @@
 //!
 //! Invariants: nothing is written where the snapshot is the one that was loaded last; the load and
 //! what is known of it are one transaction of the warehouse, so the confirmation can only find both
-//! or neither; pages that were lost on the way are fetched again. Deterministic: whatever differs
-//! from one execution to the next is a recorded step.
+//! or neither; pages that were lost on the way are fetched again; a run that comes to a worker
+//! without its vendor waits for another one. Deterministic: whatever differs from one execution to
+//! the next is a recorded step.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -29,6 +31,15 @@ pub const EFFECT: &str = "warehouse_partition.write";
 const PAGES: u64 = 15_000;
 /// How often a snapshot that changes while it is fetched, or is lost on the way, is begun again.
 const BEGINNINGS: u32 = 3;
+/// How often a worker that has the vendor is looked for at first: whoever looks takes the run, so
+/// with several workers it goes to the right one within a few looks.
+const LOOK: Duration = Duration::from_secs(15);
+/// For how long it is looked so often: the night is still in time then.
+const SOON: Duration = Duration::from_secs(300);
+/// How often after that.
+const LATER_LOOK: Duration = Duration::from_secs(300);
+/// When it is given up: by then the next night is due.
+const GIVEN_UP: Duration = Duration::from_secs(86_400);
 
 /// What is asked for: one vendor, one day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -40,6 +51,9 @@ pub struct Order {
     pub target_date: String,
     /// Where they are asked for.
     pub vendor_base_url: String,
+    /// Whether they are loaded although nothing has changed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// What came of it.
@@ -70,7 +84,7 @@ pub enum Outcome {
 /// Carries an order out.
 pub async fn sync_vendor_sales(cx: Cx, order: Order) -> Result<Report> {
     let jobs = cx.state::<Jobs>()?;
-    let sync = Sync { job: jobs.of(&order)?, cx, order };
+    let sync = Sync { job: section(&cx, &jobs, &order).await?, cx, order };
     let mut beginning = 1;
     loop {
         let snapshot = sync.fetch().await?;
@@ -90,6 +104,39 @@ pub async fn sync_vendor_sales(cx: Cx, order: Order) -> Result<Report> {
     }
 }
 
+/// The vendor's section of the file. Files differ while a new one is brought out: a run that comes
+/// to a worker without the vendor waits for one that has it.
+async fn section(cx: &Cx, jobs: &Jobs, order: &Order) -> Result<Job> {
+    let begun = cx.now();
+    let mut told = false;
+    while !cx.compute("vendor.found", || jobs.of(order).is_some())? {
+        if !told {
+            let why = jobs.why_not(order).message().to_owned();
+            cx.audit("vendor.awaited", about(order, json!({ "why": why }))).await?;
+            told = true;
+        }
+        let waited = begun.until(cx.now());
+        if waited >= GIVEN_UP {
+            return Err(jobs.why_not(order));
+        }
+        cx.sleep(if waited < SOON { LOOK } else { LATER_LOOK }).await?;
+    }
+    match jobs.of(order) {
+        Some(job) => Ok(job),
+        // A worker that had it is gone, and what was recorded there cannot be gone through here.
+        // From the beginning, then: the load has the command's key, so it is done once even so.
+        None => cx.continue_as_new(order).await,
+    }
+}
+
+fn about(order: &Order, more: Value) -> Value {
+    let mut about = json!({ "vendor_name": order.vendor_name, "target_date": order.target_date });
+    if let (Some(about), Value::Object(more)) = (about.as_object_mut(), more) {
+        about.extend(more);
+    }
+    about
+}
+
 fn report(outcome: Outcome, snapshot: &Snapshot, hash: String) -> Report {
     let (rows, total) = (snapshot.rows, snapshot.sum.to_string());
     Report { outcome, rows, total, pages: snapshot.pages.len() as u64, hash }
@@ -107,7 +154,7 @@ impl Sync {
     }
 
     fn signal(&self, snapshot: &Snapshot) -> String {
-        snapshot.signal(self.vendor().staleness)
+        snapshot.signal(self.vendor().staleness, &self.job.mapping())
     }
 
     /// All pages of one snapshot.
@@ -176,7 +223,8 @@ impl Sync {
         made.ok_or_else(|| Error::invalid("SF-1001", "the snapshot's name cannot be hashed"))
     }
 
-    /// Whether the snapshot is the one that this day, or else the last day before it, holds.
+    /// Whether the snapshot is the one that this day, or else the last day before it, holds, and
+    /// nobody insists on it.
     async fn is_known(&self, snapshot: &Snapshot, hash: &str) -> Result<bool> {
         let signal = self.signal(snapshot);
         let about = json!({ "hash": hash, "signal": signal });
@@ -189,10 +237,12 @@ impl Sync {
         let last = &found["rows"][0];
         let same_signal = is_stale(&signal, last["signal"].as_str());
         let stale = is_stale(hash, last["content_hash"].as_str()) && same_signal;
-        if !stale {
-            self.cx.audit("snapshot.fresh_detected", self.about(about)).await?;
+        match (stale, self.order.force) {
+            (true, false) => {}
+            (true, true) => self.cx.audit("snapshot.load_forced", self.about(about)).await?,
+            (false, _) => self.cx.audit("snapshot.fresh_detected", self.about(about)).await?,
         }
-        Ok(stale)
+        Ok(stale && !self.order.force)
     }
 
     /// The skip is on record like everything else that was decided.
@@ -210,7 +260,8 @@ impl Sync {
             .step(Operation::UpsertWarehousePartition.as_str())
             .payload(self.job.partition(&self.order));
         let request = self.load_request(snapshot, hash);
-        let loaded: Value = self.cx.effect_via(effect, WAREHOUSE, request).queue(QUEUE).await?;
+        let load = self.cx.effect_via(effect, WAREHOUSE, request).queue(QUEUE);
+        let loaded: Value = load.retried_as("warehouse.upsert.retried").await?;
         self.cx.audit("warehouse.upsert.succeeded", self.about(loaded)).await
     }
 
@@ -268,16 +319,11 @@ impl Sync {
 
     fn select(&self, operation: Operation, asked: Value) -> Call<Value> {
         let request = Outbound::new(format!("select {}", self.job.state_table), asked);
-        self.cx.call(operation.as_str(), WAREHOUSE, request).queue(QUEUE)
+        let call = self.cx.call(operation.as_str(), WAREHOUSE, request).queue(QUEUE);
+        call.retried_as("warehouse.select.retried")
     }
 
     fn about(&self, more: Value) -> Value {
-        let mut about = json!({
-            "vendor_name": self.order.vendor_name, "target_date": self.order.target_date,
-        });
-        if let (Some(about), Value::Object(more)) = (about.as_object_mut(), more) {
-            about.extend(more);
-        }
-        about
+        about(&self.order, more)
     }
 }

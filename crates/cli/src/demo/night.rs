@@ -35,7 +35,7 @@ impl Event {
     fn told(self) -> &'static str {
         match self {
             Self::Nothing => "",
-            Self::Stale => "the vendor has nothing new",
+            Self::Stale => "the vendor has nothing new: still the day before's",
             Self::Down => "503, 503, then an answer",
             Self::DownLater => "503 on the second page",
             Self::Busy => "429, come again in 40 s",

@@ -38,9 +38,14 @@ pub(super) async fn judge(stage: &Stage, nights: &[Night]) -> anyhow::Result<Vec
         let day = stage.vendor.day(date);
         let written = writes.get(date).copied().unwrap_or(0);
         let asked = log.iter().filter(|seen| seen.date == *date).count();
+        // A partition that was not written is not an empty one.
+        let (rows, total) = match held.rows {
+            0 => ("-".to_owned(), "-".to_owned()),
+            rows => (rows.to_string(), held.total.to_string()),
+        };
         println!(
-            "{date}  {:<8}  {:>4}  {:>10}  {:>11}  {asked:>8}  {written:>6}  {}",
-            night.mark, held.rows, held.total, day.total, night.event
+            "{date}  {:<8}  {rows:>4}  {total:>10}  {:>11}  {asked:>8}  {written:>6}  {}",
+            night.mark, day.total, night.event
         );
         let mut wrong = |why: String| problems.push(format!("{date}: {why}"));
         match night.mark {

@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use steadfast::Steadfast;
+use steadfast_sync::Config;
+use steadfast_sync::job::{self, Asking};
 use steadfast_sync::leap::LeapEnv;
-use steadfast_sync::{Config, Report, job};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 #[derive(clap::Args)]
@@ -27,27 +28,19 @@ pub(crate) async fn worker(args: Args) -> anyhow::Result<ExitCode> {
         .worker_name("demo")
         .poll(Duration::from_millis(5), Duration::from_millis(20));
     let fabric = job::install(builder, &config)?.start().await?;
+    let ask = async |day: &str, how| {
+        let what = (&config.vendors[0], day);
+        job::ask(&fabric, &config, what, how, "user:operator").await.map(drop)
+    };
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
         match line.split_once(' ') {
             Some(("ahead", us)) => clock.set_ahead_us(us.parse()?),
-            Some(("submit", day)) => submit(&fabric, &config, day, false).await?,
-            Some(("again", day)) => submit(&fabric, &config, day, true).await?,
+            Some(("submit", day)) => ask(day, Asking::Fire).await?,
+            Some(("again", day)) => ask(day, Asking::Again).await?,
             _ => anyhow::bail!("the demonstration said \"{line}\""),
         }
     }
     fabric.shutdown().await;
     Ok(ExitCode::SUCCESS)
-}
-
-async fn submit(fabric: &Steadfast, config: &Config, day: &str, again: bool) -> anyhow::Result<()> {
-    let vendor = &config.vendors[0];
-    let key = job::key(config, vendor.name.as_str(), day);
-    let mut call = fabric.submit_named::<Report>(job::COMMAND, &job::order(vendor, day));
-    if again {
-        let last = job::latest(fabric, &key).await?.map_or(0, |(number, _)| number);
-        call = call.key(job::revision(&key, last + 1));
-    }
-    call.requested_by("user:operator").await?;
-    Ok(())
 }

@@ -12,7 +12,7 @@ use super::request::{Select, Write};
 /// SQLite takes 32,766 parameters, the others twice as many.
 const PARAMETERS_MAX: usize = 30_000;
 /// Keeps a statement's locks and its text short.
-const ROWS_MAX: usize = 1000;
+pub(super) const ROWS_MAX: usize = 1000;
 /// MariaDB takes packets of 16 MiB unless told otherwise.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 

@@ -1,11 +1,16 @@
 //! Loads: a whole partition from pages of the spool, in one transaction.
 //!
-//! Invariants: at any moment the partition holds what it held or what it shall hold; one page is in
-//! memory at a time; what the rows must come to is checked before the commit, by the database's own
-//! count and sum; rows of other tables that tell of the load are written in the same transaction.
+//! Invariants: at any moment the partition holds what it held or what it shall hold; one page and
+//! a few pieces are in memory at a time; what the rows must come to is checked before the commit,
+//! by the database's own count and sum; rows of other tables that tell of the load are written in
+//! the same transaction.
 //! Deliberately absent: a staging table. Nobody sees the rows before the commit anyway.
 
+mod line;
+mod pages;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -19,12 +24,14 @@ use super::request::{self, Write, refused};
 use super::session::Session;
 use crate::spool::Spool;
 
+pub(super) use pages::Pieces;
+
 /// A partition to be loaded.
 #[derive(Debug, PartialEq)]
 pub(super) struct Load {
     /// Table, partition and columns; its rows are in the pages.
     pub(super) write: Write,
-    pages: Vec<Page>,
+    pages: Arc<[Page]>,
     /// What tells of the load, in the same transaction.
     pub(super) also: Option<Write>,
     expect: Option<Expect>,
@@ -104,7 +111,7 @@ pub(super) fn plan(table: &str, input: &Value) -> Result<Load> {
     let also = also.map(told).transpose()?;
     let (table, rows) = (table.to_owned(), Vec::new());
     let write = Write { table, key, columns, rows, partition: Some(partition) };
-    Ok(Load { write, pages, also, expect })
+    Ok(Load { write, pages: pages.into(), also, expect })
 }
 
 /// Writes the partition inside a transaction that is open.
@@ -118,21 +125,21 @@ pub(super) async fn rows(
     let partition = write.partition.as_ref().expect("invariant: a load has a partition");
     let sql = dialect.delete(&write.table, partition);
     let replaced = session.execute(sql, partition.values().cloned().collect()).await?;
-    let mut written = 0;
-    let tail: Vec<Value> = partition.values().cloned().collect();
-    for page in &load.pages {
-        let rows = read(spool, page, write.columns.len() - tail.len(), &tail).await?;
-        written += rows.len() as u64;
-        match session {
-            Session::Postgres(session) => session.copy(&dialect.copy(write), &rows).await?,
-            Session::Sqlite(_) | Session::Mysql(_) => {
+    let written = match session {
+        Session::Postgres(session) => {
+            session.copy(&dialect.copy(write), pages::text(load, spool)).await?
+        }
+        Session::Sqlite(_) | Session::Mysql(_) => {
+            let mut pieces = pages::values(load, spool);
+            while let Some(rows) = pieces.next().await {
                 for batch in batches(&rows) {
                     let sql = dialect.insert(write, batch.len());
                     session.execute(sql, batch.iter().flatten().cloned().collect()).await?;
                 }
             }
+            pieces.end().await?
         }
-    }
+    };
     if let Some(expect) = &load.expect {
         check(session, write, partition, expect).await?;
     }
@@ -143,30 +150,6 @@ pub(super) async fn rows(
     let output = json!({ "written": written, "replaced": replaced });
     let summary = format!("{written} rows written in place of {replaced}");
     Ok(Inbound { output, actual: operation.to_owned(), summary })
-}
-
-/// A page's rows, with the partition's values behind them.
-async fn read(spool: &Spool, page: &Page, width: usize, tail: &[Value]) -> Result<Vec<Vec<Value>>> {
-    let (spool, name, tail) = (spool.clone(), page.name.clone(), tail.to_vec());
-    let reading = move || -> Result<Vec<Vec<Value>>> {
-        let bytes = spool.get(&name)?;
-        let lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
-        let row = |line: &[u8]| {
-            let mut row: Vec<Value> = serde_json::from_slice(line).map_err(refused)?;
-            if row.len() != width {
-                return Err(refused(format!("a row of {} values for {width} columns", row.len())));
-            }
-            row.extend(tail.iter().cloned());
-            Ok(row)
-        };
-        lines.map(row).collect()
-    };
-    let read = tokio::task::spawn_blocking(reading).await;
-    let rows = read.unwrap_or_else(|error| Err(failure::passing(error)))?;
-    match rows.len() as u64 == page.rows {
-        true => Ok(rows),
-        false => Err(refused(format!("a page of {} rows has {}", page.rows, rows.len()))),
-    }
 }
 
 /// Asks the database what it has now; a transaction that does not come to what it must is not
@@ -202,33 +185,6 @@ async fn check(
     }
 }
 
-/// A row as Postgres' COPY reads it.
-pub(super) fn copied(row: &[Value], out: &mut Vec<u8>) {
-    for (at, value) in row.iter().enumerate() {
-        if at > 0 {
-            out.push(b'\t');
-        }
-        match value {
-            Value::Null => out.extend_from_slice(b"\\N"),
-            Value::String(text) => escaped(text, out),
-            other => escaped(&other.to_string(), out),
-        }
-    }
-    out.push(b'\n');
-}
-
-fn escaped(text: &str, out: &mut Vec<u8>) {
-    for byte in text.bytes() {
-        match byte {
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            other => out.push(other),
-        }
-    }
-}
-
 impl Dialect {
     fn copy(self, write: &Write) -> String {
         format!("COPY {} ({}) FROM STDIN", self.quoted(&write.table), self.list(&write.columns))
@@ -258,13 +214,6 @@ impl Dialect {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_row_is_one_line_whatever_is_in_it() {
-        let mut out = Vec::new();
-        copied(&[json!("a\tb\\c\nd\re"), Value::Null, json!(12.5), json!(true)], &mut out);
-        assert_eq!(out, b"a\\tb\\\\c\\nd\\re\t\\N\t12.5\ttrue\n");
-    }
 
     #[test]
     fn what_does_not_fit_together_is_refused() {

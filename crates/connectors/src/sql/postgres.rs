@@ -19,10 +19,9 @@ use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Config, NoTls};
 
-use super::{failure, load};
+use super::failure;
+use super::load::Pieces;
 
-/// How much is sent at once.
-const PIECE_BYTES: usize = 256 * 1024;
 const CONNECT: Duration = Duration::from_secs(10);
 
 pub(super) struct Pool {
@@ -114,21 +113,17 @@ impl Session {
         rows.into_iter().map(read).collect()
     }
 
-    /// Writes rows by COPY, which is the fastest way in.
-    pub(super) async fn copy(&mut self, sql: &str, rows: &[Vec<Value>]) -> Result<()> {
+    /// Writes rows by COPY, which is the fastest way in; gives how many they were. What was begun
+    /// is taken back by the server unless all pieces came.
+    pub(super) async fn copy(&mut self, sql: &str, mut pieces: Pieces<Vec<u8>>) -> Result<u64> {
         let failed = |error: tokio_postgres::Error| failure::postgres(&error);
         let sink = self.client.copy_in::<_, Cursor<Vec<u8>>>(sql).await.map_err(failed)?;
         futures::pin_mut!(sink);
-        let mut piece = Vec::with_capacity(PIECE_BYTES + 4096);
-        for row in rows {
-            load::copied(row, &mut piece);
-            if piece.len() >= PIECE_BYTES {
-                let full = std::mem::replace(&mut piece, Vec::with_capacity(PIECE_BYTES + 4096));
-                sink.send(Cursor::new(full)).await.map_err(failed)?;
-            }
+        while let Some(piece) = pieces.next().await {
+            sink.send(Cursor::new(piece)).await.map_err(failed)?;
         }
-        sink.send(Cursor::new(piece)).await.map_err(failed)?;
-        sink.finish().await.map(drop).map_err(failed)
+        let rows = pieces.end().await?;
+        sink.finish().await.map(|_| rows).map_err(failed)
     }
 
     /// Gives the connection back for the next one.

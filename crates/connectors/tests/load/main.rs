@@ -161,7 +161,16 @@ async fn r028_a_load_that_is_wrong_changes_nothing() {
         let gone = json!([{ "name": "00ff", "rows": 6 }]);
         let lines = "[\"1\",\"x\",null]\n[\"1\",\"x\",null]\n";
         let twice = warehouse.spool().put("t", lines.as_bytes()).unwrap();
+        // Much comes after the row that is wrong: what is said is still what is wrong with it.
+        let much: String = (0..30_000).map(|n| format!("[\"1\",\"{n}\",\"a note\"]\n")).collect();
+        let early = warehouse.spool().put("t", format!("{lines}{much}").as_bytes()).unwrap();
         for (at, value, code, class) in [
+            (
+                "/pages",
+                json!([{ "name": early, "rows": 30_002 }]),
+                "SF-0724",
+                ErrorClass::ValidationError,
+            ),
             ("/expect/rows", json!(7), "SF-0728", ErrorClass::ValidationError),
             ("/expect/sum/is", json!("6.7"), "SF-0728", ErrorClass::ValidationError),
             ("/pages", gone, "SF-0726", ErrorClass::ValidationError),

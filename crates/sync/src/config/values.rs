@@ -152,3 +152,17 @@ pub enum Kind {
     /// Yes or no.
     Boolean,
 }
+
+impl Kind {
+    /// The one spelling.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Integer => "integer",
+            Self::Decimal => "decimal",
+            Self::Date => "date",
+            Self::Timestamp => "timestamp",
+            Self::Boolean => "boolean",
+        }
+    }
+}

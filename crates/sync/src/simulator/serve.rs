@@ -13,6 +13,7 @@ struct Asked {
     query: BTreeMap<String, String>,
     token: Option<String>,
     trace: String,
+    body: String,
 }
 
 impl Simulator {
@@ -53,8 +54,8 @@ impl Simulator {
         let mut state = self.lock();
         let number = state.log.len();
         let (operation, date) = (asked.operation.clone(), date.to_owned());
-        let trace = asked.trace.clone();
-        state.log.push(Seen { operation, date: date.clone(), page, status: 0, trace });
+        let (trace, body) = (asked.trace.clone(), asked.body.clone());
+        state.log.push(Seen { operation, date: date.clone(), page, status: 0, trace, body });
         match asked.operation.as_str() {
             "GET /sales/daily" => {}
             PAGER => return (Some(Answer::Status(202)), number),
@@ -76,7 +77,7 @@ impl Simulator {
     }
 }
 
-/// A request's head. Its body is read, so that nobody is cut off while he talks, and forgotten.
+/// A request, whole: nobody is cut off while he talks.
 async fn read(stream: &mut TcpStream) -> std::io::Result<Option<Asked>> {
     let (mut bytes, mut part) = (Vec::new(), [0; 2048]);
     loop {
@@ -93,7 +94,8 @@ async fn read(stream: &mut TcpStream) -> std::io::Result<Option<Asked>> {
         bytes.extend_from_slice(&part[..n]);
     }
     let text = String::from_utf8_lossy(&bytes).into_owned();
-    let mut lines = text.lines();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let mut lines = head.lines();
     let mut words = lines.next().unwrap_or_default().split(' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -110,6 +112,7 @@ async fn read(stream: &mut TcpStream) -> std::io::Result<Option<Asked>> {
         query: pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         token: token.map(str::to_owned),
         trace: trace.unwrap_or_default().to_owned(),
+        body: body.to_owned(),
     }))
 }
 

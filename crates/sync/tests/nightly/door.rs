@@ -6,7 +6,7 @@ use steadfast::{CommandStatus, ErrorClass};
 use steadfast_sync::vendor::VendorConnector;
 use steadfast_sync::{Report, job};
 
-use super::world::{VENDOR, World, failed, report};
+use super::world::{Tenants, VENDOR, World, failed, report};
 
 /// R11, R12, R13, R18: without the grants nothing runs, and the decisions are on record in order.
 #[tokio::test(flavor = "multi_thread")]
@@ -63,10 +63,13 @@ async fn r016_calls_beyond_the_rate_wait() {
     world.fabric.shutdown().await;
 }
 
-/// R56: two tenants, the same vendor and day, and neither sees the other.
+/// R56: two tenants, the same vendor and day, and neither sees the other; on every database.
 #[tokio::test(flavor = "multi_thread")]
 async fn r056_tenants_do_not_collide() {
-    let world = World::tenants().await;
+    World::tenants_everywhere(tenants_do_not_collide).await;
+}
+
+async fn tenants_do_not_collide(world: Tenants) {
     let order =
         |config| job::order(&steadfast_sync::Config::clone(config).vendors[0], "2026-06-01");
     let mut ids = Vec::new();

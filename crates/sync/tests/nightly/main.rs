@@ -10,4 +10,5 @@ mod config;
 mod door;
 mod failures;
 mod plan;
+mod workers;
 mod world;

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use steadfast::{EffectStatus, ListEffects, ListEvents, ListInvocations, StepState};
-use steadfast_sync::{Outcome, Report, job};
+use steadfast_sync::config::Name;
+use steadfast_sync::{Order, Outcome, Report, job};
 
 use super::world::{VENDOR, World, everywhere, report};
 
@@ -177,9 +178,63 @@ async fn x18_every_page_counts() {
     world.fabric.shutdown().await;
 }
 
+/// An operator insists: it is loaded although nothing has changed, and that is on record.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_not_changed_is_loaded_where_somebody_insists() {
+    let world = World::small("", |vendor| vendor).await;
+    let date = "2026-06-01";
+    report(&world.night(date).await);
+    assert_eq!(report(&again(&world, date, 2).await).outcome, Outcome::Stale);
+    assert_eq!(world.writes().await, 1);
+    let order = Order { force: true, ..job::order(&world.config.vendors[0], date) };
+    let info = revised(&world, order, 3).await;
+    assert_eq!(report(&info).outcome, Outcome::Loaded);
+    assert_eq!(world.writes().await, 2);
+    assert_eq!(world.held(date).await, world.has(date));
+    let events = world.events(&info.command.command_id).await;
+    assert!(events.contains(&"snapshot.load_forced".to_owned()), "{events:?}");
+    assert!(!events.contains(&"snapshot.fresh_detected".to_owned()), "{events:?}");
+    world.fabric.shutdown().await;
+}
+
+/// R57: the same rows in other columns are not the same: a changed mapping is loaded.
+#[tokio::test(flavor = "multi_thread")]
+async fn r057_a_changed_mapping_is_not_stale() {
+    for staleness in ["snapshot_id", "totals", "content"] {
+        let world = World::with_vendor(&format!("staleness = \"{staleness}\"")).await;
+        let date = "2026-06-01";
+        report(&world.night(date).await);
+        world.fabric.shutdown().await;
+        // Two columns are filled from each other's field from now on.
+        let mut config = world.config.clone();
+        for (column, from) in [("region", "sku"), ("sku", "region")] {
+            let column: Name = column.to_owned().try_into().unwrap();
+            let field = config.vendors[0].fields.get_mut(&column).unwrap();
+            field.from = Some(from.to_owned().try_into().unwrap());
+        }
+        let fabric = world.worker(|builder| job::install_by_hand(builder, &config)).await;
+        for (number, outcome) in [(2, Outcome::Loaded), (3, Outcome::Stale)] {
+            let call =
+                fabric.submit_named::<Report>(job::COMMAND, &job::order(&config.vendors[0], date));
+            let key = job::revision(&job::key(&config, VENDOR, date), number);
+            let command = call.requested_by("user:operator").key(key).await.unwrap();
+            let info = world.clock.see_through(&fabric, command.id()).await.unwrap();
+            assert_eq!(report(&info).outcome, outcome, "{staleness}, {number}");
+        }
+        let rows = world.table("sales_daily", json!({ "target_date": date })).await;
+        let sku = |row: &Value| row["region"].as_str().unwrap().starts_with("sku-");
+        assert!(!rows.is_empty() && rows.iter().all(sku), "{rows:?}");
+        fabric.shutdown().await;
+    }
+}
+
 /// An explicit new revision of a day.
 pub(crate) async fn again(world: &World, date: &str, number: u32) -> steadfast::CommandInfo {
-    let order = job::order(&world.config.vendors[0], date);
+    revised(world, job::order(&world.config.vendors[0], date), number).await
+}
+
+async fn revised(world: &World, order: Order, number: u32) -> steadfast::CommandInfo {
+    let date = &order.target_date;
     let key = job::revision(&job::key(&world.config, VENDOR, date), number);
     let call = world.fabric.submit_named::<Report>(job::COMMAND, &order);
     let command = call.requested_by("user:operator").key(key).await.unwrap();

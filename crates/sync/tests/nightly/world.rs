@@ -7,7 +7,8 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use steadfast::connector::{Connector, Inbound, Limits, Operation, Outbound, Probe};
 use steadfast::{
-    CommandInfo, CommandStatus, ErrorClass, Result, Retry, Steadfast, Timestamp, parse_moment,
+    Builder, CommandInfo, CommandStatus, ErrorClass, Result, Retry, Steadfast, Timestamp,
+    parse_moment,
 };
 use steadfast_connectors::{Sql, SqlConnector};
 use steadfast_core::decimal::Decimal;
@@ -158,6 +159,26 @@ impl World {
         Self { vendor, config, clock, fabric, look, _dbs: (store, at), _dir: dir }
     }
 
+    /// Another worker on the same store and clock.
+    pub(crate) async fn worker(
+        &self,
+        install: impl FnOnce(Builder) -> Result<Builder>,
+    ) -> Steadfast {
+        let builder = Steadfast::open(&self.config.store.url).env(self.clock.clone());
+        let builder = builder.poll(Duration::from_millis(5), Duration::from_millis(50));
+        install(builder).unwrap().start().await.unwrap()
+    }
+
+    /// Waits until something is so.
+    pub(crate) async fn until(&self, what: &str, is_so: impl AsyncFn() -> bool) {
+        within(what, async {
+            while !is_so().await {
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+        })
+        .await;
+    }
+
     /// Leaps to the fire for a day, and gives its command.
     pub(crate) async fn fire(&self, date: &str) -> String {
         self.clock.leap_to(fires_at(date).after(Duration::from_millis(5)));
@@ -250,9 +271,16 @@ pub(crate) struct Tenants {
 }
 
 impl World {
-    pub(crate) async fn tenants() -> Tenants {
+    /// Two tenants for each kind of database that can be had.
+    pub(crate) async fn tenants_everywhere(test: impl AsyncFn(Tenants)) {
         let more = "tenant_column = \"workspace_id\"\n";
-        let base = Self::small(more, |vendor| vendor).await;
+        for (store, at) in TestDb::all().into_iter().zip(TestDb::all()) {
+            test(Self::of(store, at, [more, ""], |vendor| vendor).await.tenants().await).await;
+        }
+    }
+
+    async fn tenants(self) -> Tenants {
+        let base = self;
         let mut tenants = Vec::new();
         for name in ["north", "south"] {
             let mut config = base.config.clone();
