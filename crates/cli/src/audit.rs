@@ -57,6 +57,14 @@ pub(crate) async fn audit(args: Args) -> anyhow::Result<ExitCode> {
         eprintln!("up to number {} the chain is whole", found.whole.seq);
         return Ok(ExitCode::FAILURE);
     }
+    if let Some(noted) = anchor.filter(|noted| noted.seq < found.base.seq) {
+        eprintln!(
+            "retention has removed everything up to number {}: number {} cannot be compared; note a \
+             newer end [SF-0902]",
+            found.base.seq, noted.seq
+        );
+        return Ok(ExitCode::FAILURE);
+    }
     if args.at.output != Output::Json {
         println!("{end}");
     }

@@ -122,6 +122,23 @@ impl Client {
         }
     }
 
+    /// Gives a command what its payload lacked; where that leaves it.
+    pub async fn supply(&self, supply: op::Supply) -> Result<CommandStatus> {
+        let command_id = supply.command_id.clone();
+        match self.ask(supply).await? {
+            op::Supplied::Done(status) => {
+                self.ring();
+                Ok(status)
+            }
+            op::Supplied::NotWaiting(status) => Err(Error::new(
+                ErrorClass::Conflict,
+                "SF-0518",
+                format!("command \"{command_id}\" is {status}; it waits for no input"),
+            )),
+            op::Supplied::NotFound => Err(no_command(&command_id)),
+        }
+    }
+
     /// Takes a failed command back: where a compensation has failed and was repaired since, or
     /// where somebody has said since that an effect was done. Gives the run that does it.
     pub async fn take_back(&self, command_id: &str, actor: &str) -> Result<String> {

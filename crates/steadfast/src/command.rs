@@ -21,6 +21,7 @@ use steadfast_core::{CommandStatus, Cx, Error, Result, Retry, Timestamp, json};
 use steadfast_store::op;
 
 use crate::client::Client;
+use crate::flow::admit::{Asked, admit};
 use crate::flow::compensate::{self, Undo, Undoer, Undoers};
 use crate::flow::ingress::{self, Request};
 use crate::governance::undecided;
@@ -483,6 +484,37 @@ impl<T> Command<T> {
     /// before.
     pub async fn cancel(&self, reason: &str, actor: &str) -> Result<CommandStatus> {
         self.client.inner.cancel_command(&self.command_id, reason, actor).await
+    }
+
+    /// Gives it the payload that a policy found something missing in, whole. It is judged again, and
+    /// goes on from there.
+    pub async fn supply(&self, payload: impl Serialize, actor: &str) -> Result<CommandStatus> {
+        let row = self.info().await?.command;
+        let registered = self.client.contracts.get(&row.command_type)?;
+        let mut payload = serde_json::to_value(payload).map_err(|e| {
+            Error::invalid("SF-0101", format!("the payload cannot be written as JSON: {e}"))
+        })?;
+        registered.check(&payload)?;
+        let (contract, now) = (&registered.command, self.client.inner.now());
+        let asked = Asked {
+            command_id: &row.command_id,
+            requested_by: &row.requested_by,
+            ingress: Ingress::parse(&row.ingress).unwrap_or(Ingress::ApiRequest),
+            needs: contract.needs(&payload)?,
+            now,
+        };
+        let governance = self.client.governance.as_deref();
+        let admitted = admit(governance, contract, &mut payload, &asked)?;
+        let supply = op::Supply {
+            workspace: self.client.inner.workspace().to_owned(),
+            command_id: row.command_id.clone(),
+            payload: json::encode("the payload", &payload)?,
+            judgement: admitted.judgement.map(|judgement| judgement.to_json().to_string()),
+            hold: admitted.hold,
+            actor: actor.to_owned(),
+            now,
+        };
+        self.client.inner.supply(supply).await
     }
 
     /// Takes it back, where it has failed and something is left to undo: a compensation that failed

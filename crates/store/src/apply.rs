@@ -12,6 +12,7 @@ mod effect;
 mod event;
 mod follow;
 mod govern;
+mod input;
 mod meter;
 mod outbox;
 mod own;
@@ -67,6 +68,7 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::Submit(op) => Reply::Submit(command::submit(tx, op).await?),
         Op::CancelCommand(op) => Reply::CancelCommand(command::cancel(tx, op).await?),
         Op::SettleCommands(op) => Reply::SettleCommands(settle::settle(tx, op).await?),
+        Op::Supply(op) => Reply::Supply(input::supply(tx, op).await?),
         Op::TakeBack(op) => Reply::TakeBack(saga::again(tx, op).await?),
         Op::Depend(op) => Reply::Depend(dependency::depend(tx, op).await?),
         Op::Spend(op) => Reply::Spend(meter::spend(tx, op).await?),

@@ -69,6 +69,7 @@ fn place(op: &Op) -> usize {
         Op::Fork(op) => (&op.workspace, &op.run_id),
         Op::Submit(op) => (&op.start.workspace, &op.start.run_id),
         Op::CancelCommand(op) => (&op.workspace, &op.command_id),
+        Op::Supply(op) => (&op.workspace, &op.command_id),
         Op::TakeBack(op) => (&op.workspace, &op.command_id),
         Op::Depend(op) => (&op.workspace, &op.command_id),
         Op::SettleCommands(op) => (&op.workspace, &op.workspace),
@@ -160,6 +161,7 @@ fn makes_ready(op: &Op, reply: &Reply) -> bool {
                 | Op::Backfill(_)
                 | Op::Decide(_)
                 | Op::Resolve(_)
+                | Op::Supply(_)
                 | Op::TakeBack(_)
                 | Op::SettleApprovals(_)
                 | Op::SettleCommands(_)

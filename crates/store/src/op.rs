@@ -222,6 +222,8 @@ operations! {
     CancelCommand -> CommandCancelled, Write;
     /// Ends commands whose time is up.
     SettleCommands -> Settled, Write;
+    /// Gives a command what its payload lacked.
+    Supply -> Supplied, Write;
     /// Takes a failed command back.
     TakeBack -> TakenBack, Write;
     /// Makes a command wait for another one.

@@ -183,6 +183,7 @@ impl Model {
             Op::Spend(op) => Reply::Spend(self.spend(op)),
             Op::Decide(op) => Reply::Decide(self.answer(op)),
             Op::SettleApprovals(op) => Reply::SettleApprovals(self.settle_approvals(op)),
+            Op::Supply(op) => Reply::Supply(self.supply(op)),
             Op::TakeBack(op) => Reply::TakeBack(self.take_back(op)),
             Op::Resolve(op) => Reply::Resolve(self.resolve(op)),
             Op::ListEffects(op) => Reply::ListEffects(self.list_effects(op)),

@@ -291,6 +291,12 @@ impl Execution {
         name: &str,
         work: Box<dyn std::any::Any + Send + Sync>,
     ) -> Step<bool> {
+        if self.context.dry_run {
+            let text = format!("\"{name}\" would write in a transaction, and a dry run does not");
+            let refusal = Error::new(ErrorClass::PolicyDenied, "SF-0840", text);
+            self.deliver(id, name, Kind::Transaction, Err(refusal), None);
+            return Ok(true);
+        }
         self.before_leaving().await?;
         let now = self.hub.now();
         // The delivery number is needed before the outcome is known: nothing else is delivered

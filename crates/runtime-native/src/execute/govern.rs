@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use steadfast_core::driver::{Guard, Kind, Record, RecordState};
+use steadfast_core::driver::{EffectClass, Guard, Kind, Record, RecordState};
 use steadfast_core::effect::EffectSpec;
 use steadfast_core::gate::{Gate, Leaving, Passage, Verdict};
 use steadfast_core::policy::Judgement;
@@ -97,7 +97,7 @@ impl Execution {
     /// The result of the same effect in another command, where the receiver has no memory for keys:
     /// the ledger is that memory.
     async fn done_before(&mut self, id: u64, call: &Call, guard: &Guard) -> Step<Option<String>> {
-        let Some(spec) = guard.effect.as_ref().filter(|_| call.once && call.attempt == 1) else {
+        let Some(spec) = guard.effect.as_ref().filter(|_| call.once && !call.begun) else {
             return Ok(None);
         };
         let list = op::ListEffects {
@@ -335,14 +335,22 @@ fn new_effect(effect_id: String, spec: &EffectSpec, compensation: Option<String>
         idempotency_key: spec.key.clone(),
         compensation,
         compensates: spec.undoes.clone(),
+        once: spec.class == EffectClass::AtMostOnce,
     }
 }
 
 /// Why the store would not enter it.
 pub(super) fn refused(why: String) -> Error {
-    match why.ends_with(op::BEGINS_NO_MORE) {
-        true => Error::new(ErrorClass::Cancelled, "SF-0836", why),
-        false => Error::new(ErrorClass::Conflict, "SF-0807", why),
+    match why {
+        why if why.ends_with(op::BEGINS_NO_MORE) => {
+            Error::new(ErrorClass::Cancelled, "SF-0836", why)
+        }
+        why if why.ends_with(op::IS_BEING_DONE) => {
+            // Once it is known what became of the other one, this one goes on from there.
+            let wait = std::time::Duration::from_secs(1);
+            Error::new(ErrorClass::RateLimited, "SF-0839", why).retry_after(wait)
+        }
+        why => Error::new(ErrorClass::Conflict, "SF-0807", why),
     }
 }
 

@@ -159,6 +159,11 @@ impl Execution {
         request: &ApprovalRequest,
     ) -> Step<bool> {
         let asked = self.asking(id, request);
+        if self.context.dry_run {
+            // Nobody is asked about what is only shown.
+            self.calls.insert(id, call);
+            return Ok(self.attempt_ended(Ended { id, outcome: Ok(approved("dry-run", &[])) }));
+        }
         call.recorded = self.driver.unfinished(id).is_some();
         match self.known_answer(&asked).await? {
             Some(answer) => {

@@ -109,15 +109,22 @@ fn question(
     }
 }
 
-/// Takes a field out of a payload, by its path.
+/// Takes a field out of a payload, by its path; a number, or `*` for all, names items of a list.
 fn redact(payload: &mut Value, path: &str) {
-    let (way, last) = path.rsplit_once('.').unwrap_or(("", path));
-    let mut parts = way.split('.').filter(|part| !part.is_empty());
-    let at = parts.try_fold(payload, |at, part| at.get_mut(part));
-    if let Some(Value::Object(fields)) = at
-        && let Some(value) = fields.get_mut(last)
-    {
-        *value = Value::from("[redacted]");
+    let (part, rest) = path.split_once('.').map_or((path, None), |(part, rest)| (part, Some(rest)));
+    let mut found: Vec<&mut Value> = match payload {
+        Value::Object(fields) => fields.get_mut(part).into_iter().collect(),
+        Value::Array(items) if part == "*" => items.iter_mut().collect(),
+        Value::Array(items) => {
+            part.parse().ok().and_then(|at: usize| items.get_mut(at)).into_iter().collect()
+        }
+        _ => Vec::new(),
+    };
+    for value in &mut found {
+        match rest {
+            Some(rest) => redact(value, rest),
+            None => **value = Value::from("[redacted]"),
+        }
     }
 }
 
@@ -137,4 +144,28 @@ pub(crate) fn try_out(
     };
     let act = act(governance, contract, payload, &asked);
     Ok(governance.policies.judge(&contract.chain(), &act))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_left_out_is_found_in_lists_too() {
+        let mut payload = json!({
+            "ssn": "1", "to": { "ssn": "2", "name": "n" },
+            "items": [{ "ssn": "3" }, { "ssn": "4" }, { "id": 5 }],
+        });
+        for path in ["ssn", "to.ssn", "items.*.ssn", "items.2.id", "not.there", "to.name.deeper"] {
+            redact(&mut payload, path);
+        }
+        let gone = "[redacted]";
+        let wanted = json!({
+            "ssn": gone, "to": { "ssn": gone, "name": "n" },
+            "items": [{ "ssn": gone }, { "ssn": gone }, { "id": gone }],
+        });
+        assert_eq!(payload, wanted);
+    }
 }

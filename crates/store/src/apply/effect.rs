@@ -7,13 +7,13 @@
 use steadfast_core::{CommandEvent, CommandStatus, EffectEvent, EffectStatus, Timestamp};
 
 use super::command::{self, Move};
-use super::{event, rows, saga, signal, steer};
+use super::{event, meter, rows, saga, signal, steer};
 use crate::error::Error;
 use crate::gate::{Tx, Value, first, params};
 use crate::op::{
     EffectChange, EffectRow, Effects, Govern, InvocationRow, Invocations, ListEffects,
     ListInvocations, NewEffect, Resolve, ResolvedEffect, Signal, Truth, contradiction, is_stopped,
-    not_begun,
+    met, not_begun,
 };
 
 /// Enters or moves an effect. False when it was there already, or could not move; the reason if it
@@ -33,12 +33,19 @@ pub(super) async fn change(
     }
     match change {
         EffectChange::Plan(new) => enter(tx, ws, run_id, what, new, EffectStatus::Planned).await,
-        EffectChange::Begin(new) => match find(tx, ws, &new.effect_id).await? {
-            Some(known) => {
-                Ok(Ok(moves(tx, ws, &known, EffectEvent::Begin, (None, None), what).await?))
+        EffectChange::Begin(new) => {
+            if new.once
+                && let Some(refusal) = done_elsewhere(tx, ws, new).await?
+            {
+                return Ok(Err(refusal));
             }
-            None => enter(tx, ws, run_id, what, new, EffectStatus::Executing).await,
-        },
+            match find(tx, ws, &new.effect_id).await? {
+                Some(known) => {
+                    Ok(Ok(moves(tx, ws, &known, EffectEvent::Begin, (None, None), what).await?))
+                }
+                None => enter(tx, ws, run_id, what, new, EffectStatus::Executing).await,
+            }
+        }
         EffectChange::Move { effect_id, event, result, error } => {
             let Some(known) = find(tx, ws, effect_id).await? else {
                 return Ok(Ok(false));
@@ -47,6 +54,22 @@ pub(super) async fn change(
             Ok(Ok(moves(tx, ws, &known, *event, (result.as_deref(), error), what).await?))
         }
     }
+}
+
+/// Why an effect does not begin whose receiver has no memory, if another one has its key. Who wants
+/// the same key at the same time waits here, so that one of them is first.
+async fn done_elsewhere(
+    tx: &mut impl Tx,
+    ws: &str,
+    new: &NewEffect,
+) -> Result<Option<String>, Error> {
+    meter::hold(tx, ws, &format!("{}\n{}", new.effect_type, new.idempotency_key)).await?;
+    let of = params! {
+        workspace: ws, effect_id: &new.effect_id, effect_type: &new.effect_type,
+        idempotency_key: &new.idempotency_key,
+    };
+    let other = first(tx, "effect_same", of).await?.map(rows::effect).transpose()?;
+    Ok(other.map(|other| met(new, &other)))
 }
 
 /// Why nothing of a command begins any more, if so. It stays so until this transaction ends.

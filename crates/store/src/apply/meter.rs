@@ -93,6 +93,13 @@ fn reported(health: &Health, meter: Meter, now: Timestamp) -> Meter {
     Meter { amount, at: if opens { until } else { meter.at } }
 }
 
+/// Keeps others who want the same out until this commit. There are few such places, so that they
+/// do not become more with what is wanted.
+pub(super) async fn hold(tx: &mut impl Tx, ws: &str, what: &str) -> Result<(), Error> {
+    let place = &steadfast_core::json::fingerprint(what)[..2];
+    lock(tx, ws, &format!("hold:{place}")).await.map(|_| ())
+}
+
 async fn lock(tx: &mut impl Tx, ws: &str, name: &str) -> Result<Meter, Error> {
     let at = params! { workspace: ws, meter: name };
     if let Some(mut row) = first(tx, "meter_lock", at).await? {

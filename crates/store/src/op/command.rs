@@ -233,6 +233,36 @@ pub struct Left {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settled(pub Vec<String>);
 
+/// Gives a command what its payload lacked, with what policies made of it then.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Supply {
+    /// The workspace.
+    pub workspace: String,
+    /// Which.
+    pub command_id: String,
+    /// The whole payload, as canonical JSON.
+    pub payload: String,
+    /// What each stage decided, as JSON.
+    pub judgement: Option<String>,
+    /// Why it still does not begin, if so.
+    pub hold: Option<Hold>,
+    /// Who gives it.
+    pub actor: String,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Supplied {
+    /// It is taken; this is where the command stands.
+    Done(CommandStatus),
+    /// It waits for none.
+    NotWaiting(CommandStatus),
+    /// There is none.
+    NotFound,
+}
+
 /// Takes a failed command back, after taking back has halted, or when a person has said since that
 /// one of its effects was done after all.
 #[derive(Debug, Clone, PartialEq)]

@@ -86,6 +86,9 @@ pub struct NewEffect {
     pub compensation: Option<String>,
     /// The effect that it undoes.
     pub compensates: Option<String>,
+    /// Whether its receiver has no memory for keys, so that the ledger is that memory: while another
+    /// effect of this type and key is not known to have failed, it does not begin.
+    pub once: bool,
 }
 
 /// An effect, as the ledger has it.
@@ -355,6 +358,18 @@ pub fn contradiction(known: &EffectRow, told: EffectStatus) -> serde_json::Value
 
 /// How every refusal ends that is because of a stopped command.
 pub const BEGINS_NO_MORE: &str = "nothing of it begins any more";
+
+/// How every refusal ends that passes when another effect comes to its end.
+pub const IS_BEING_DONE: &str = "may be doing it, or has just done it";
+
+/// Why an effect was not begun that has the key of another one.
+pub fn met(new: &NewEffect, other: &EffectRow) -> String {
+    let (name, key, id) = (&new.effect_type, &new.idempotency_key, &other.effect_id);
+    match new.payload == other.payload {
+        true => format!("effect \"{name}\" with the key \"{key}\": {id} {IS_BEING_DONE}"),
+        false => format!("effect \"{name}\" has the key \"{key}\" of {id}, with another payload"),
+    }
+}
 
 /// Why something of a stopped command was not begun.
 pub fn not_begun(command_id: &str, status: CommandStatus) -> String {

@@ -26,6 +26,10 @@ WHERE workspace = :workspace AND command_id = :command_id {{for_update}};
 -- name: command_peek
 SELECT status, workflow_id, events FROM commands WHERE workspace = :workspace AND command_id = :command_id;
 
+-- name: command_supply
+UPDATE commands SET payload = :payload
+WHERE workspace = :workspace AND command_id = :command_id AND status = 'waiting_for_input';
+
 -- `prev_status = status` stands first because MySQL evaluates left to right.
 -- name: command_move
 UPDATE commands SET prev_status = status, status = :to, result = :result, error = :error, updated_at = :now,

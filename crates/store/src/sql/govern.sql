@@ -16,6 +16,12 @@ WHERE workspace = :workspace AND idempotency_key = :idempotency_key AND command_
     AND COALESCE(compensates_effect_id, '') = :compensates
 LIMIT 1;
 
+-- name: effect_same
+SELECT {{effect_columns}} FROM domain_effects
+WHERE workspace = :workspace AND idempotency_key = :idempotency_key AND effect_type = :effect_type
+    AND domain_effect_id <> :effect_id AND status IN ('executing', 'unknown', 'succeeded') AND compensated_at IS NULL
+ORDER BY domain_effect_id LIMIT 1;
+
 -- name: effect_last
 SELECT MAX(ordinal) FROM domain_effects WHERE workspace = :workspace AND command_id = :command_id;
 

@@ -10,7 +10,7 @@ use steadfast_core::CommandStatus;
 use steadfast_store::op::{
     Advanced, Cancelled, CommandCancelled, Debounced, Decided, Depended, Forked, Outbox,
     OutboxSettled, ResolvedEffect, Resumed, Retained, Sealed, Signalled, SinkSet, SlotTaken, Spent,
-    Started, Submitted, Suspended, TakenBack, TriggerPut, Written,
+    Started, Submitted, Supplied, Suspended, TakenBack, TriggerPut, Written,
 };
 use steadfast_store::{Error, Reply};
 
@@ -268,6 +268,9 @@ fn upper(reply: &Reply) -> &'static str {
         Reply::SettleCommands(settled) => {
             either(settled.0.is_empty(), "settle none", "settle some")
         }
+        Reply::Supply(Supplied::Done(_)) => "supply",
+        Reply::Supply(Supplied::NotWaiting(_)) => "supply nothing that is waited for",
+        Reply::Supply(Supplied::NotFound) => "supply nobody",
         Reply::TakeBack(TakenBack::Begun(_)) => "take back",
         Reply::TakeBack(TakenBack::Nothing) => "take nothing back",
         Reply::TakeBack(TakenBack::NotFailed(_)) => "take back too soon",

@@ -10,8 +10,8 @@ use steadfast_core::{
     limits,
 };
 use steadfast_store::op::{
-    ApprovalRow, Approvals, Decide, Decided, EventRow, ListApprovals, NewApproval, SettleApprovals,
-    SettledApprovals, Signal, VoteRow,
+    ApprovalRow, Approvals, Decide, Decided, EventRow, Hold, ListApprovals, NewApproval,
+    SettleApprovals, SettledApprovals, Signal, Supplied, Supply, VoteRow,
 };
 
 use super::command::Step;
@@ -165,6 +165,50 @@ impl Model {
         if over {
             self.release_commands(ws, &row.command_id, now);
         }
+    }
+
+    /// What a command's payload lacked is given.
+    pub(super) fn supply(&mut self, op: &Supply) -> Supplied {
+        let (ws, id) = (op.workspace.as_str(), op.command_id.as_str());
+        let Some(command) = self.commands.get(&key(ws, id)).cloned() else {
+            return Supplied::NotFound;
+        };
+        if command.row.status != CommandStatus::WaitingForInput {
+            return Supplied::NotWaiting(command.row.status);
+        }
+        self.commands.edit(&key(ws, id), |command| {
+            command.row.payload.clone_from(&op.payload);
+            command.start.input.clone_from(&op.payload);
+        });
+        let until = Some(command.due_at).filter(|due| *due != Timestamp::NEVER);
+        let by = |event| Step { until, ..Step::new(event, &op.actor, op.now) };
+        self.step(ws, id, &by(CommandEvent::Validate));
+        if let Some(judgement) = &op.judgement {
+            let payload = serde_json::from_str(judgement).unwrap_or_default();
+            let event_id = format!("evt_{id}_{:06}p", command.events);
+            let (context, kind) = (&command.row.context, "policy.evaluated");
+            self.audit(ws, id, context, event_id, kind, &payload, &op.actor, op.now);
+        }
+        let over = match &op.hold {
+            None => self.release_command(ws, id, op.now),
+            Some(Hold::Denied(error)) => {
+                let (event, error) = (CommandEvent::Fail, Some(error));
+                self.step(ws, id, &Step { event, error, until: None, ..by(event) })
+            }
+            Some(Hold::Approval(asked)) => {
+                self.step(ws, id, &by(CommandEvent::AskApproval));
+                self.ask(ws, id, "", asked, op.now);
+                false
+            }
+            Some(Hold::Input(_)) => {
+                self.step(ws, id, &by(CommandEvent::AskInput));
+                false
+            }
+        };
+        if over {
+            self.release_commands(ws, id, op.now);
+        }
+        self.status_of(ws, id).map_or(Supplied::NotFound, Supplied::Done)
     }
 
     #[allow(clippy::too_many_arguments, reason = "each is a fact about one event")]

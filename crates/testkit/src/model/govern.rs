@@ -11,7 +11,7 @@ use steadfast_core::{
 use steadfast_store::op::{
     EffectChange, EffectRow, Effects, EventRow, Govern, Health, InvocationRow, Invocations, Lease,
     ListEffects, ListInvocations, NewEffect, Resolve, ResolvedEffect, Signal, Spend, Spent, Take,
-    Truth, is_stopped, not_begun,
+    Truth, is_stopped, met, not_begun,
 };
 
 use super::command::Step;
@@ -93,6 +93,21 @@ impl Model {
             && let Some(status) = status
         {
             return Err(not_begun(&what.command_id, status));
+        }
+        if let EffectChange::Begin(new) = change
+            && new.once
+        {
+            let other = |effect: &&EffectRow| {
+                let open = !matches!(effect.status, EffectStatus::Planned | EffectStatus::Failed);
+                effect.effect_id != new.effect_id
+                    && effect.effect_type == new.effect_type
+                    && effect.idempotency_key == new.idempotency_key
+                    && effect.compensated_at.is_none()
+                    && open
+            };
+            if let Some(other) = self.effects_of(ws).find(other) {
+                return Err(met(new, other));
+            }
         }
         Ok(match change {
             EffectChange::Plan(new) => self.enter(ws, run_id, what, new, EffectStatus::Planned)?,

@@ -10,8 +10,8 @@ use steadfast_store::Op;
 use steadfast_store::op::{
     ActivityRow, Advance, Backfill, CancelCommand, CommandRef, Depend, DueTriggers, GetCommand,
     Left, ListActivities, ListCommands, ListEvents, ListSlots, ListTriggers, LogActivity, NewSlot,
-    Parent, PutTrigger, SettleCommands, SlotRow, Start, Submit, TakeBack, TaskRow, TriggerRow,
-    TriggerState,
+    Parent, PutTrigger, SettleCommands, SlotRow, Start, Submit, Supply, TakeBack, TaskRow,
+    TriggerRow, TriggerState,
 };
 
 use super::{Generator, SECOND};
@@ -29,7 +29,8 @@ impl Generator {
             0..38 => Op::Submit(self.submit()),
             38..44 => Op::CancelCommand(self.cancel_command()),
             44..48 => Op::SettleCommands(self.settle()),
-            48..50 => Op::TakeBack(self.take_back()),
+            48..50 if self.random.chance(60) => Op::TakeBack(self.take_back()),
+            48..50 => Op::Supply(self.supply()),
             50..56 => Op::Depend(self.depend()),
             56..64 => Op::PutTrigger(self.put_trigger()),
             64..76 => Op::Advance(self.advance()),
@@ -116,6 +117,13 @@ impl Generator {
             actor: "user:2".to_owned(),
             now: self.now(),
         }
+    }
+
+    fn supply(&mut self) -> Supply {
+        let (workspace, command_id, hold) = (self.ws(), self.command_id(), self.hold());
+        let judgement = self.random.maybe(50, |_| "{\"decisions\":[]}".to_owned());
+        let (payload, actor) = ("{\"more\":1}".to_owned(), "user:2".to_owned());
+        Supply { workspace, command_id, payload, judgement, hold, actor, now: self.now() }
     }
 
     fn take_back(&mut self) -> TakeBack {

@@ -222,6 +222,7 @@ impl Generator {
             idempotency_key: r.text(&["k1", "k2", "K2"]),
             compensation: r.maybe(70, |_| "undo".to_owned()),
             compensates: r.maybe(15, |_| other),
+            once: r.chance(30),
         };
         if begins {
             return match r.chance(20) {

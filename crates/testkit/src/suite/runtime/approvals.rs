@@ -25,6 +25,7 @@ case_table![
     a_no_ends_it_and_so_does_a_wish_for_changes,
     a_command_as_a_whole_waits_for_people,
     a_cancel_withdraws_the_question,
+    a_dry_run_asks_nobody,
 ];
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -244,5 +245,17 @@ async fn a_cancel_withdraws_the_question(f: Fixture) {
     until("it is over", async || command.status().await.unwrap() == CommandStatus::Cancelled).await;
     assert_eq!(fabric.pending_approvals().await.unwrap(), []);
     assert_eq!(yes(&fabric, &id, "lead:1").await.unwrap_err().code(), "SF-0815");
+    fabric.shutdown().await;
+}
+
+async fn a_dry_run_asks_nobody(f: Fixture) {
+    let sent = Sent::default();
+    let fabric = builder(&f, &sent).start().await.unwrap();
+    for how in ["ask", ""] {
+        let call = fabric.submit(send_proposal, proposal(how)).requested_by("user:asker");
+        call.dry_run().await.unwrap().result().await.unwrap();
+    }
+    assert_eq!(fabric.pending_approvals().await.unwrap(), []);
+    assert_eq!(sent.0.load(Ordering::SeqCst), 0);
     fabric.shutdown().await;
 }

@@ -27,6 +27,7 @@ case_table![
     an_effect_that_its_receiver_remembers_is_not_repeated,
     two_effects_with_one_key_and_different_payloads_are_refused,
     r112_a_receiver_without_a_memory_is_not_asked_twice_for_one_key,
+    r112_two_commands_at_once_ask_a_receiver_without_a_memory_once,
     an_effect_that_got_no_answer_is_not_repeated_but_asked_about,
     a_dry_run_shows_its_effects_and_has_none,
     a_breaker_opens_after_failures_and_lets_one_through_later,
@@ -334,6 +335,35 @@ async fn r112_a_receiver_without_a_memory_is_not_asked_twice_for_one_key(f: Fixt
     assert_eq!(first["sent"], second["sent"], "the first result");
     assert_eq!((second["number"].as_u64(), door.count()), (Some(2), 1), "and one call");
     fabric.shutdown().await;
+}
+
+/// R112: also where both want it at the same time.
+async fn r112_two_commands_at_once_ask_a_receiver_without_a_memory_once(f: Fixture) {
+    let stub = Stub::new("sms", [Operation::write("POST /sms")]);
+    let sms = EffectType::new("sms.send").key("sms:{day}").classes(HARMLESS);
+    let contract = Contract::new().effect(sms.not_undone("it cannot be unsent"));
+    let fabric = f.fabric().command(remind, contract).connector(stub.clone());
+    let fabric = fabric.start().await.unwrap();
+    let remind = |n: u32| fabric.submit(remind, Reminder { n, day: "2026-06-01".to_owned() });
+    let commands = futures::future::try_join_all((0..4).map(|n| remind(n).into_future()));
+    for command in commands.await.unwrap() {
+        assert_eq!(command.result().await.unwrap()["ok"], true);
+    }
+    assert_eq!(stub.sent(), ["POST /sms"]);
+    fabric.shutdown().await;
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+struct Reminder {
+    n: u32,
+    day: String,
+}
+
+async fn remind(cx: Cx, reminder: Reminder) -> Result<Value> {
+    let request = Outbound::new("POST /sms", json!({ "day": reminder.day }));
+    let effect = Effect::keyed("sms.send", format!("sms:{}", reminder.day));
+    let retry = Retry::exponential(20, Duration::from_millis(10), 1.0);
+    cx.effect_via(effect, "sms", request).retry(retry).await
 }
 
 async fn two_effects_with_one_key_and_different_payloads_are_refused(f: Fixture) {

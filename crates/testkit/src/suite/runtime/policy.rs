@@ -306,8 +306,18 @@ async fn r018_every_stage_can_be_set_and_every_ruling_is_heeded(f: Fixture) {
         let redacted = submit("redact").await.result().await.unwrap();
         assert_eq!(redacted["secret"], "[redacted]", "{stage:?}");
         assert!(submit("deny").await.result().await.is_err(), "{stage:?}");
-        let input = submit("require_more_input").await.status().await.unwrap();
-        assert_eq!(input, CommandStatus::WaitingForInput, "{stage:?}");
+        let lacking = submit("require_more_input").await;
+        let waits = CommandStatus::WaitingForInput;
+        assert_eq!(lacking.status().await.unwrap(), waits, "{stage:?}");
+        let more = |ruling: &str| json!({ "ruling": ruling, "secret": "s4", "more": true });
+        let still = lacking.supply(more("require_more_input"), "user:2").await.unwrap();
+        assert_eq!(still, waits, "{stage:?}: judged again");
+        lacking.supply(more("redact"), "user:2").await.unwrap();
+        let done = lacking.result().await.unwrap();
+        assert_eq!((&done["more"], &done["secret"]), (&json!(true), &json!("[redacted]")));
+        assert_eq!(judgements(&lacking).await.len(), 3, "{stage:?}: each is on record");
+        let late = lacking.supply(more("allow"), "user:2").await.unwrap_err();
+        assert_eq!(late.code(), "SF-0518", "{late}");
         for ruling in ["require_approval", "escalate"] {
             let status = submit(ruling).await.status().await.unwrap();
             assert_eq!(status, CommandStatus::WaitingForApproval, "{stage:?} {ruling}");

@@ -8,9 +8,9 @@ use steadfast_core::{CommandStatus, EffectEvent, EffectStatus, Error};
 use steadfast_store::Store;
 use steadfast_store::op::{
     BEGINS_NO_MORE, COMPENSATE, CancelCommand, CommandRef, CommandRow, Decide, Decided,
-    EffectChange, EffectRow, Entry, Finish, GetCommand, Govern, Lease, Left, ListEffects,
-    ListEvents, NewApproval, NewEffect, Record as Write, Resolve, ResolvedEffect, Resume, Resumed,
-    RunRow, SettleCommands, Start, Submit, Submitted, Truth, With, Written,
+    EffectChange, EffectRow, Entry, Finish, GetCommand, Govern, IS_BEING_DONE, Lease, Left,
+    ListEffects, ListEvents, NewApproval, NewEffect, Record as Write, Resolve, ResolvedEffect,
+    Resume, Resumed, RunRow, SettleCommands, Start, Submit, Submitted, Truth, With, Written,
 };
 
 use super::kit::{Kit, at, with};
@@ -26,6 +26,7 @@ table![
     a_run_whose_way_back_was_begun_is_not_resumed,
     a_halted_taking_back_goes_on_when_it_is_resumed,
     an_answer_that_is_repeated_after_the_effect_was_lost_again_counts_once,
+    r112_an_effect_of_a_kind_and_key_is_begun_by_one,
     a_late_outcome_that_contradicts_the_ledger_is_told_to_people,
     an_answer_may_be_given_twice_by_the_same_person,
     a_changed_vote_is_an_event_of_its_own,
@@ -74,6 +75,7 @@ fn begins(effect_id: &str) -> EffectChange {
         idempotency_key: effect_id.to_owned(),
         compensation: Some("undo".to_owned()),
         compensates: None,
+        once: false,
     }))
 }
 
@@ -279,6 +281,7 @@ async fn a_run_whose_way_back_was_begun_is_not_resumed(store: &dyn Store) {
             idempotency_key: "refund".to_owned(),
             compensation: None,
             compensates: Some("e".to_owned()),
+            once: false,
         };
         write(&k, &lease, 0, govern(EffectChange::Begin(Box::new(refund)), 102)).await;
         if let Some(event) = end {
@@ -302,6 +305,36 @@ async fn an_answer_that_is_repeated_after_the_effect_was_lost_again_counts_once(
     assert_eq!(audited(&k, "effect.resolved").await, 1);
     assert_eq!(resolve(&k, Truth::Again, "user:1", 12).await, ResolvedEffect::Done);
     assert_eq!(effect(&k, "e").await.status, EffectStatus::Executing);
+}
+
+/// R112: for a receiver without a memory the ledger is one, also for those who come at once.
+async fn r112_an_effect_of_a_kind_and_key_is_begun_by_one(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = submitted(&k).await;
+    let once = |effect_id: &str, payload: &str| {
+        let EffectChange::Begin(new) = begins(effect_id) else { unreachable!("it begins") };
+        let (payload, idempotency_key) = (payload.to_owned(), "sms".to_owned());
+        EffectChange::Begin(Box::new(NewEffect { payload, idempotency_key, once: true, ..*new }))
+    };
+    let refused = async |id: u64, effect_id: &str, payload: &str| match write(
+        &k,
+        &lease,
+        id,
+        govern(once(effect_id, payload), 3),
+    )
+    .await
+    {
+        Written::Refused(why) => why,
+        other => panic!("it began: {other:?}"),
+    };
+    assert_eq!(write(&k, &lease, 0, govern(once("a", "1"), 2)).await, Written::Done);
+    assert!(refused(1, "b", "1").await.ends_with(IS_BEING_DONE));
+    write(&k, &lease, 2, govern(moves("a", EffectEvent::Lose), 3)).await;
+    assert!(refused(3, "b", "1").await.ends_with(IS_BEING_DONE), "nobody knows");
+    write(&k, &lease, 4, govern(moves("a", EffectEvent::Fail), 3)).await;
+    assert_eq!(write(&k, &lease, 5, govern(once("b", "1"), 4)).await, Written::Done);
+    write(&k, &lease, 6, govern(moves("b", EffectEvent::Succeed), 5)).await;
+    assert!(refused(7, "c", "2").await.ends_with("with another payload"));
 }
 
 async fn a_late_outcome_that_contradicts_the_ledger_is_told_to_people(store: &dyn Store) {
