@@ -59,8 +59,8 @@ pub(crate) async fn audit(args: Args) -> anyhow::Result<ExitCode> {
     }
     if let Some(noted) = anchor.filter(|noted| noted.seq < found.base.seq) {
         eprintln!(
-            "retention has removed everything up to number {}: number {} cannot be compared; note a \
-             newer end [SF-0902]",
+            "retention has removed everything up to number {}: number {} cannot be compared; \
+             note a newer end [SF-0902]",
             found.base.seq, noted.seq
         );
         return Ok(ExitCode::FAILURE);

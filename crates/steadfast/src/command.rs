@@ -486,8 +486,8 @@ impl<T> Command<T> {
         self.client.inner.cancel_command(&self.command_id, reason, actor).await
     }
 
-    /// Gives it the payload that a policy found something missing in, whole. It is judged again, and
-    /// goes on from there.
+    /// Gives it the payload that a policy found something missing in, whole. It is judged again,
+    /// and goes on from there.
     pub async fn supply(&self, payload: impl Serialize, actor: &str) -> Result<CommandStatus> {
         let row = self.info().await?.command;
         let registered = self.client.contracts.get(&row.command_type)?;

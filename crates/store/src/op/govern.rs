@@ -86,8 +86,8 @@ pub struct NewEffect {
     pub compensation: Option<String>,
     /// The effect that it undoes.
     pub compensates: Option<String>,
-    /// Whether its receiver has no memory for keys, so that the ledger is that memory: while another
-    /// effect of this type and key is not known to have failed, it does not begin.
+    /// Whether its receiver has no memory for keys, so that the ledger is that memory: while
+    /// another effect of this type and key is not known to have failed, it does not begin.
     pub once: bool,
 }
 
