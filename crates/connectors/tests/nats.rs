@@ -331,7 +331,7 @@ fn ids_come_from_the_message_and_from_cloud_events_in_its_headers() {
             .await;
         let mut ids: Vec<_> = log.events().into_iter().map(|event| event.event_id).collect();
         ids.sort();
-        assert_eq!(ids, ["c-1", "m-1"]);
+        assert_eq!(ids, ["c-1@s", "m-1"]);
     });
 }
 

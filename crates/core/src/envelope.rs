@@ -97,6 +97,15 @@ impl Envelope {
     }
 }
 
+/// What tells a CloudEvent from all others: readable where that is short and cannot be mistaken.
+fn own_id(sender: &str, id: &str) -> String {
+    const READABLE: usize = 100;
+    match sender.len() + id.len() < READABLE && !sender.contains('@') && !id.contains('@') {
+        true => format!("{id}@{sender}"),
+        false => format!("ce_{}", fingerprint(&json!([sender, id]).to_string())),
+    }
+}
+
 /// What an event says of itself; `null` is the same as nothing.
 struct Attributes<'a>(&'a Map<String, Value>);
 
@@ -160,7 +169,7 @@ impl Attributes<'_> {
         encode("data", &payload)?;
         // Senders number their events each for themselves.
         let (sender, id) = (self.required("source")?, self.required("id")?);
-        let event_id = format!("ce_{}", fingerprint(&json!([sender, id]).to_string()));
+        let event_id = own_id(&sender, &id);
         let trace = self.0.get("traceparent").and_then(Value::as_str).and_then(trace_id);
         Ok(Envelope {
             trace_id: trace.map_or_else(|| fingerprint(&event_id), str::to_owned),

@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(event_id(&named, r#"{"type":"a","source":"s","event_id":"e"}"#), "e");
         assert!(event_id(&[], r#"{"type":"a","source":"s"}"#).starts_with("evt_"));
         let cloud = r#"{"specversion":"1.0","id":"c","type":"a","source":"s"}"#;
-        assert_eq!(event_id(&named, cloud), "c");
+        assert_eq!(event_id(&named, cloud), "c@s");
     }
 
     #[test]
@@ -79,7 +79,7 @@ mod tests {
             ("Nats-Msg-Id", "m"),
         ];
         let event = read(&headers(&pairs), br#"{"n":1}"#, THEN).unwrap();
-        assert_eq!((event.event_id.as_str(), &event.payload["n"]), ("c", &Value::from(1)));
+        assert_eq!((event.event_id.as_str(), &event.payload["n"]), ("c@s", &Value::from(1)));
         assert_eq!(event.occurred_at, THEN);
     }
 

@@ -125,14 +125,14 @@ fn a_wrong_attribute_is_named() {
 #[test]
 fn a_cloud_event_is_read_and_its_extensions_are_let_pass() {
     let event = read(&cloud());
-    assert_eq!((event.event_id.as_str(), event.source.as_str()), ("ce-1", "/shop"));
+    assert_eq!((event.event_id.as_str(), event.source.as_str()), ("ce-1@/shop", "/shop"));
     assert_eq!((event.event_type.as_str(), event.occurred_at), ("com.example.order.paid", NOON));
     assert_eq!((event.trace_id.as_str(), event.subject.as_str()), (TRACE, "order/1001"));
     assert_eq!(event.payload, json!([1, { "total": 12.5 }]));
     let bare = json!({ "specversion": "1.0", "id": "1", "source": "s", "type": "t" });
     let event = read(&bare);
     assert_eq!((event.occurred_at, event.payload), (NOON, json!({})));
-    assert_eq!(event.trace_id, fingerprint("1"));
+    assert_eq!(event.trace_id, fingerprint("1@s"));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_traceparent_is_used_only_where_it_is_one() {
         format!("00-{TRACE}-00f067aa0ba902b7-01-x"),
     ] {
         let event = read(&but(cloud(), json!({ "traceparent": bad })));
-        assert_eq!(event.trace_id, fingerprint("ce-1"), "{bad}");
+        assert_eq!(event.trace_id, fingerprint("ce-1@/shop"), "{bad}");
     }
 }
 
@@ -186,7 +186,7 @@ fn a_request_carries_an_event_in_each_of_its_modes() {
     let json = ("Content-Type", "application/json");
     let binary =
         http(&[&BINARY[..], &[json, ("ce-data", "x")]].concat(), r#"{"total":1}"#).unwrap();
-    assert_eq!((binary.event_id.as_str(), &binary.payload), ("ce-1", &json!({ "total": 1 })));
+    assert_eq!((binary.event_id.as_str(), &binary.payload), ("ce-1@/shop", &json!({ "total": 1 })));
     assert_eq!(binary.subject, "café 100%");
     assert_eq!(http(&BINARY, "").unwrap().payload, json!({}), "an event may carry nothing");
     let structured = ("content-type", "application/cloudevents+json; charset=UTF-8");
@@ -215,4 +215,22 @@ fn a_request_in_another_mode_is_refused() {
     }
     let error = http(&[&BINARY[..], &[("ce-subject", "%FF")]].concat(), "").unwrap_err();
     assert_eq!(error.message(), "the subject is no UTF-8");
+}
+
+/// R68: an id is a sender's own; who mixes them up swallows events.
+#[test]
+fn the_events_of_two_senders_are_never_one() {
+    let id = |source: &str, id: &str| {
+        let event = json!({ "specversion": "1.0", "id": id, "source": source, "type": "t" });
+        Envelope::read(&event, NOON).unwrap().event_id
+    };
+    let long = "x".repeat(200);
+    let pairs =
+        [("/a", "1"), ("/b", "1"), ("b@c", "a"), ("c", "a@b"), ("/a", &long), ("/b", &long)];
+    let mut ids: Vec<_> = pairs.iter().map(|(source, own)| id(source, own)).collect();
+    assert!(ids.iter().all(|id| id.len() <= 101), "{ids:?}");
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), pairs.len());
+    assert_eq!(id("/a", "1"), "1@/a");
 }
