@@ -107,7 +107,7 @@ pub fn standard() -> Vec<Rule> {
             .summary("another system refuses a command for good"),
         failed("retries_exceeded").summary("a command was tried too often"),
         Rule::new("retries_exceeded", "cost.cap_reached")
-            .summary("an operation was tried as often as it may be"),
+            .summary("an operation has used up its attempts or its budget"),
         Rule::new("not_taken_back", "command.failed")
             .field("/error/code", "SF-0831")
             .severity(Severity::Critical)
@@ -134,7 +134,7 @@ pub fn standard() -> Vec<Rule> {
         late("command.expired"),
         // What waits on a queue cannot become expired: it is cancelled, and says why.
         late("command.cancelled").field("/error/code", "SF-0510"),
-        Rule::new("deadline_not_met", "command.failed")
+        Rule::new("deadline_not_met", "command.cancelled")
             .field("/error/code", "SF-0304")
             .summary("a command did not end in time"),
         Rule::new("compensation_drift", "*compensation_drift")

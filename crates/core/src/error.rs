@@ -99,8 +99,8 @@ struct Body {
     retryable: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    no_effect: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    effect: Option<bool>,
 }
 
 impl Error {
@@ -123,7 +123,7 @@ impl Error {
             data: None,
             retryable: None,
             retry_after_ms: None,
-            no_effect: false,
+            effect: None,
         }))
     }
 
@@ -172,7 +172,13 @@ impl Error {
     /// The same error, of a request that changed nothing: it never left, or whoever got it said
     /// that all of it was taken back.
     pub fn without_effect(mut self) -> Self {
-        self.0.no_effect = true;
+        self.0.effect = Some(false);
+        self
+    }
+
+    /// The same error, where this attempt or one before it may have had an effect.
+    pub fn maybe_with_effect(mut self) -> Self {
+        self.0.effect = Some(true);
         self
     }
 
@@ -187,7 +193,7 @@ impl Error {
             ErrorClass::ApprovalRejected | ErrorClass::NotFound | ErrorClass::Cancelled => false,
             ErrorClass::NonDeterminism | ErrorClass::RetriesExceeded | ErrorClass::Store => false,
         };
-        silent && !self.0.no_effect
+        self.0.effect.unwrap_or(silent)
     }
 
     /// The shortest wait before another try, where the other side named one.

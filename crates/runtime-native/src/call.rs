@@ -169,7 +169,7 @@ impl Call {
             Ok(_) => true,
             Err(ErrorClass::TransientConnectorError | ErrorClass::Timeout) => false,
             Err(ErrorClass::PermanentConnectorError | ErrorClass::Conflict) => true,
-            Err(ErrorClass::NotFound) => true,
+            Err(ErrorClass::NotFound | ErrorClass::ValidationError) => true,
             Err(_) => return None,
         };
         Some(op::Health {

@@ -11,13 +11,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use steadfast_core::command::{
-    Book, CancellationMode, Capability, CommandType, Ingress, RetryPolicy,
+    Book, CancellationMode, Capability, CommandType, Context, Ingress, RetryPolicy,
 };
 use steadfast_core::effect::{Compensation, EffectType};
 use steadfast_core::policy::Classes;
 use steadfast_core::trigger::Trigger;
 use steadfast_core::workflow::Workflow;
-use steadfast_core::{CommandStatus, Cx, Error, Result, Retry, Timestamp, json};
+use steadfast_core::{CommandStatus, Cx, Error, ErrorClass, Result, Retry, Timestamp, json};
 use steadfast_store::op;
 
 use crate::client::Client;
@@ -496,6 +496,15 @@ impl<T> Command<T> {
         })?;
         registered.check(&payload)?;
         let (contract, now) = (&registered.command, self.client.inner.now());
+        let context = Context::parse(&row.context)?;
+        let around = serde_json::to_value(&context).unwrap_or_default();
+        let own_key = row.idempotency_key.is_some() && contract.key_template.is_some();
+        let same = !own_key || contract.key(&payload, &around)? == row.idempotency_key;
+        if !same || contract.needs(&payload)? != context.needs {
+            let text = "what is supplied would make it another command: its key, or what one must \
+                        be allowed to do for it, would differ";
+            return Err(Error::new(ErrorClass::Conflict, "SF-0501", text));
+        }
         let asked = Asked {
             command_id: &row.command_id,
             requested_by: &row.requested_by,

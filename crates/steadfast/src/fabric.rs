@@ -272,7 +272,8 @@ impl Builder {
         self.note(added)
     }
 
-    /// A schedule. What an earlier start defined and this one does not is removed.
+    /// A schedule. What an earlier start defined and this one does not is removed; see
+    /// [`Builder::source`] for whose that is.
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.definitions.push(Definition::Schedule(schedule));
         self

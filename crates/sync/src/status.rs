@@ -105,7 +105,11 @@ pub async fn nights(
     let mut nights = Vec::new();
     for slot in slots {
         let date = slot.nominal_at.utc_date(-1);
-        let command = job::telling(client, &job::key(config, name, &date)).await?;
+        let mut command = job::telling(client, &job::key(config, name, &date)).await?;
+        if command.is_none() && !slot.command_id.is_empty() {
+            // One that was denied has left the day's key to those who may.
+            command = Some((1, client.command::<Report>(&slot.command_id).info().await?));
+        }
         let mut night = Night {
             target_date: date,
             mark: of_slot(&slot),

@@ -55,6 +55,11 @@ impl Execution {
         if let Some(wait) = wait {
             record.state = RecordState::Retrying;
             record.next_at = now.after(wait);
+            if call.unclear {
+                // The last error may be clear; those before it were not.
+                record.outcome = record.outcome.map_err(Error::maybe_with_effect);
+            }
+            call.begun = call.unclear;
             self.told_of_retry(&call, &record);
             let (name, attempt) = (call.name.clone(), call.attempt);
             self.waits.insert(ended.id, Wait::Retry { name, attempt, until: record.next_at });

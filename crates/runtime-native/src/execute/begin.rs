@@ -8,6 +8,7 @@ use steadfast_core::driver::{
 use steadfast_core::{Error, ErrorClass, Timestamp};
 use steadfast_store::op::{self, Entry, With};
 
+use super::doubt::probes_of;
 use super::{Execution, Exit, Step};
 use crate::call::{Attempt, Call, Ended};
 use crate::waits::Wait;
@@ -67,8 +68,7 @@ impl Execution {
             }
             Ask::Send { to, signal, payload } => {
                 let sent = self.signal(id, to, signal, payload);
-                self.commit_with(id, &name, kind, With::Send(sent), "null".to_owned()).await?;
-                return Ok(true);
+                return self.send(id, &name, sent).await;
             }
             Ask::Spawn(child) => {
                 let run_id = child.run_id.clone();
@@ -102,6 +102,16 @@ impl Execution {
         self.urgent = true;
         self.deliver(id, name, kind, Err(denial), Some(with));
         true
+    }
+
+    /// Tells another run something. Nobody is told what is only shown.
+    async fn send(&mut self, id: u64, name: &str, sent: op::Signal) -> Step<bool> {
+        let null = "null".to_owned();
+        match self.context.dry_run {
+            true => self.deliver(id, name, Kind::Send, Ok(null), None),
+            false => self.commit_with(id, name, Kind::Send, With::Send(sent), null).await?,
+        }
+        Ok(true)
     }
 
     /// Notes that an effect was taken back.
@@ -165,12 +175,12 @@ impl Execution {
             call.recorded = true;
             call.attempt = known.attempt;
             call.started_at = known.started_at;
-            call.begun = known.next_at != Timestamp::NEVER || known.attempt > 1;
-            // Only the last error is on record: of those before it the worst is assumed.
+            // The error on record speaks for all attempts before it.
             call.unclear = match &known.outcome {
-                Err(error) => known.attempt > 1 || error.is_unclear(),
+                Err(error) => error.is_unclear(),
                 Ok(_) => known.attempt > 1,
             };
+            call.begun = call.unclear;
             if known.next_at == Timestamp::NEVER {
                 // It waited for people: they may have answered.
                 return self.leave(id, call).await;
@@ -240,6 +250,7 @@ impl Execution {
             call.attempt = known.attempt;
             call.started_at = known.started_at;
             (call.begun, call.unclear) = (true, true);
+            call.probes = probes_of(&known);
             if let Some(outcome) = self.told_late(id).await? {
                 (call.begun, call.unclear) = (false, false);
                 self.calls.insert(id, call);

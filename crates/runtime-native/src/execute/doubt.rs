@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_core::connector::default_retry;
-use steadfast_core::driver::{Body, Guard, Outcome};
+use steadfast_core::driver::{Body, Guard, Outcome, Record};
 use steadfast_core::{EffectEvent, EffectStatus, Error, ErrorClass, Timestamp, json};
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, EffectChange, Govern, With};
@@ -48,6 +48,12 @@ impl Execution {
         let again = outcome.as_ref().err().and_then(|e| self.next_probe(&call, probes, e));
         if let Some(wait) = again {
             call.probes = probes;
+            // On record, so that it comes to an end also where the run is put away between.
+            let mut entry = begun(id, &call);
+            entry.record.outcome = Ok(serde_json::json!({ "probes": probes }).to_string());
+            call.recorded = true;
+            self.pending.push(entry);
+            self.urgent = true;
             return self.make_at(id, call, self.hub.now().after(wait));
         }
         match outcome.map(|text| json::decode::<Option<Outcome>>("a probe's answer", &text)) {
@@ -209,4 +215,11 @@ fn probe_body(guard: Arc<Guard>) -> Arc<Body> {
             json::encode("a probe's answer", &found)
         })
     }))
+}
+
+/// How often the receiver was asked in vain, as the record of a begun attempt has it.
+pub(super) fn probes_of(record: &Record) -> u32 {
+    let text = record.outcome.as_deref().unwrap_or_default();
+    let noted: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    noted["probes"].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0)
 }

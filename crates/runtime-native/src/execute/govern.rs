@@ -11,7 +11,7 @@ use steadfast_core::driver::{EffectClass, Guard, Kind, Record, RecordState};
 use steadfast_core::effect::EffectSpec;
 use steadfast_core::gate::{Gate, Leaving, Passage, Verdict};
 use steadfast_core::policy::Judgement;
-use steadfast_core::{EffectEvent, EffectStatus, Error, ErrorClass, json};
+use steadfast_core::{EffectEvent, EffectStatus, Error, ErrorClass, json, limits};
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, EffectChange, Entry, Govern, NewEffect, With};
 
@@ -104,7 +104,7 @@ impl Execution {
             workspace: self.hub.workspace.clone(),
             key: Some(spec.key.clone()),
             status: Some(EffectStatus::Succeeded),
-            limit: 10,
+            limit: limits::PAGE_ROWS,
             ..op::ListEffects::default()
         };
         let known = self.hub.store.ask(list).await.map_err(stopped)?.0;
@@ -113,6 +113,7 @@ impl Execution {
             row.effect_type == spec.effect_type
                 && row.payload == spec.payload
                 && row.effect_id != own
+                && row.compensates == spec.undoes
                 && row.compensated_at.is_none()
         };
         Ok(known.into_iter().find(same).and_then(|row| row.result))

@@ -14,6 +14,7 @@ use steadfast_core::{EffectStatus, Error, ErrorClass, Timestamp};
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Entry, With};
 
+use super::doubt::probes_of;
 use super::govern::begun;
 use super::{Execution, Step, driver, place, stopped};
 use crate::call::{Call, Ended, Look, Settling};
@@ -32,12 +33,15 @@ impl Execution {
             call.recorded = true;
             call.attempt = known.attempt;
             call.started_at = known.started_at;
+            call.probes = probes_of(&known);
             settles.known = Some(match known.state {
                 RecordState::Retrying => Look::Due(known.next_at),
                 RecordState::Executing | RecordState::Done => Look::Begun,
             });
         }
         call.settles = Some(settles);
+        // Whatever comes of the next attempt, it says nothing of the first.
+        call.unclear = true;
         self.settle(id, call).await
     }
 

@@ -33,11 +33,22 @@ impl Gate for Gatekeeper {
     }
 
     fn refuses(&self, context: &Context, verb: &str) -> Option<Judgement> {
-        let contract = self.book.0.get(&context.command_type).filter(|contract| contract.agent)?;
+        if context.command_id.is_empty() {
+            return None;
+        }
         let payload = Value::from(verb);
-        let mut act = Act::admit(&context.requested_by, &contract.name, payload);
-        act.agent = true;
-        Some(one(Stage::AgentRisk, agent_commits(), &act))
+        let mut act = Act::admit(&context.requested_by, &context.command_type, payload);
+        match self.book.0.get(&context.command_type) {
+            Some(contract) if !contract.agent => None,
+            Some(_) => {
+                act.agent = true;
+                Some(one(Stage::AgentRisk, agent_commits(), &act))
+            }
+            None => {
+                let text = format!("\"{}\" is not registered here", context.command_type);
+                Some(one(Stage::Permission, Finding::deny("not_registered", text), &act))
+            }
+        }
     }
 
     fn drift(&self, context: &Context, compensation: &str, effect_type: &str) -> bool {
@@ -83,7 +94,7 @@ impl Gatekeeper {
     /// the command stops; only children can outlive it, so only they cost a look. The ledger looks
     /// by itself when an effect is entered.
     async fn stopped(&self, leaving: &Leaving<'_>) -> Result<Option<Error>> {
-        if !leaving.child || leaving.effect.is_some() {
+        if !leaving.child || leaving.effect.is_some() && !leaving.context.dry_run {
             return Ok(None);
         }
         let command_id = &leaving.context.command_id;
@@ -258,8 +269,12 @@ impl Gatekeeper {
         let spent = self.store.ask(Spend { workspace, takes: all, now }).await?;
         let Spent::Short(meter, until) = spent else {
             for (stage, take, _) in &takes {
-                let text = format!("\"{}\" lets it through", take.meter());
-                set(judgement, *stage, Finding::allow("within_limit", text));
+                let asked = judgement.decisions.iter().find(|d| d.stage == *stage);
+                // What rules of one's own have said stands.
+                if asked.is_none_or(|d| d.finding.rule.starts_with("no_")) {
+                    let text = format!("\"{}\" lets it through", take.meter());
+                    set(judgement, *stage, Finding::allow("within_limit", text));
+                }
             }
             return Ok(None);
         };

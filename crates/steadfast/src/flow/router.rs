@@ -66,6 +66,7 @@ impl Router {
         ingress: Ingress,
     ) -> Result<Routed> {
         let event = envelope.to_value();
+        let mut undecided = None;
         let mut routed = Routed { event_id: envelope.event_id.clone(), ..Routed::default() };
         for listener in self.listeners(client).await? {
             let When::Event(wanted) = &listener.trigger.when else { continue };
@@ -88,15 +89,15 @@ impl Router {
                 Err(error) if error.class() == steadfast_core::ErrorClass::Store => {
                     return Err(error);
                 }
-                // So is what this process may not decide: another one can.
-                Err(error) if error.code() == "SF-0808" => return Err(error),
+                // So is what this process may not decide: another one can. The others get theirs.
+                Err(error) if error.code() == "SF-0808" => undecided = Some(error),
                 Err(error) => {
                     tracing::error!(trigger_id, event_id = envelope.event_id, %error, "refused");
                     routed.refused.push((trigger_id, error));
                 }
             }
         }
-        Ok(routed)
+        undecided.map_or(Ok(routed), Err)
     }
 
     async fn submit(

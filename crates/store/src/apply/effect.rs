@@ -67,6 +67,7 @@ async fn done_elsewhere(
     let of = params! {
         workspace: ws, effect_id: &new.effect_id, effect_type: &new.effect_type,
         idempotency_key: &new.idempotency_key,
+        compensates: new.compensates.as_deref().unwrap_or_default(),
     };
     let other = first(tx, "effect_same", of).await?.map(rows::effect).transpose()?;
     Ok(other.map(|other| met(new, &other)))
@@ -146,7 +147,7 @@ pub(super) async fn resolve(tx: &mut impl Tx, op: &Resolve) -> Result<ResolvedEf
     // Who takes the command back waits for it, or else the run that began it; a child that is not
     // stopped with its command does in any case. Runs first, as everybody does.
     let undoing = saga::undoing(tx, ws, &seen.command_id).await?;
-    steer::lock(tx, ws, &seen.run_id).await?;
+    let began = steer::lock(tx, ws, &seen.run_id).await?;
     if let Some(run_id) = &undoing {
         steer::lock(tx, ws, run_id).await?;
     }
@@ -155,7 +156,16 @@ pub(super) async fn resolve(tx: &mut impl Tx, op: &Resolve) -> Result<ResolvedEf
     if undoing.is_none() && held.as_ref().is_some_and(compensating) {
         return Err(Error::Transient("the command is taken back since".to_owned()));
     }
-    let known = find(tx, ws, &op.effect_id).await?.unwrap_or(seen);
+    let mut known = find(tx, ws, &op.effect_id).await?.unwrap_or(seen);
+    let what = Govern { now: op.now, ..Govern::default() };
+    // Left behind by a run that is over: nobody will ever say more of it than a person can.
+    let left = began.is_none_or(|run| run.status.is_terminal()) && undoing.is_none();
+    if left
+        && known.status == EffectStatus::Executing
+        && moves(tx, ws, &known, EffectEvent::Lose, (None, None), &what).await?
+    {
+        known.status = EffectStatus::Unknown;
+    }
     let said = last_said(tx, op, &known).await?;
     if said == Some(Said::Now) || known.status != EffectStatus::Unknown {
         return Ok(match said {
@@ -163,7 +173,6 @@ pub(super) async fn resolve(tx: &mut impl Tx, op: &Resolve) -> Result<ResolvedEf
             None => ResolvedEffect::Known(known.status),
         });
     }
-    let what = Govern { now: op.now, ..Govern::default() };
     let (event, result) = match &op.truth {
         Truth::Done(result) => (EffectEvent::Succeed, Some(result.as_str())),
         Truth::NotDone => (EffectEvent::Fail, None),

@@ -113,6 +113,11 @@ pub(super) async fn again(tx: &mut impl Tx, op: &TakeBack) -> Result<TakenBack, 
     let context = last.and_then(|last| Context::parse(last.context.as_deref()?).ok());
     let why = context.and_then(|context| context.undo).unwrap_or(Undoing::Failure);
     let begun = begin_by(tx, ws, &op.command_id, why, &op.actor, op.now).await?;
+    if let Some(run_id) = &begun {
+        // It halted, was repaired and deployed: whoever is there now goes on with it.
+        let at = params! { workspace: ws, run_id: run_id, app_version: "" };
+        tx.execute("run_set_version", at).await?;
+    }
     Ok(begun.map_or(TakenBack::Nothing, TakenBack::Begun))
 }
 

@@ -126,7 +126,7 @@ async fn still_active(
 ) -> Result<Vec<String>, Error> {
     let at = params! {
         workspace: &op.workspace, trigger_id: &op.trigger_id, nominal_at: nominal,
-        limit: limits::OVERLAP_SLOTS,
+        limit: limits::OVERLAP_SLOTS, background: limits::BACKGROUND_PRIORITY,
     };
     let rows = tx.query("slot_active", at).await?;
     let mut active = rows.into_iter().map(|mut row| row.text()).collect::<Result<Vec<_>, _>>()?;

@@ -5,11 +5,12 @@
 //! atomic, and what one may do to another's run (the end of a child arriving at its parent) is one
 //! statement that means the same before, between and after the other's.
 //! Deliberately absent: claims, slots and everything with a deduplication id, which read first and
-//! act on it; signals and starts that a record carries along, which concern a second run.
+//! act on it; signals and starts that a record carries along, which concern a second run; and what
+//! is read of a ledger or a meter that others write.
 
 use std::collections::HashSet;
 
-use crate::op::{Entry, Op, With};
+use crate::op::{EffectChange, Entry, Op, With};
 
 /// Cuts a batch, in its order, into parts whose operations may be under way together.
 pub(super) fn flights<'a>(ops: &'a [&'a Op]) -> Vec<&'a [&'a Op]> {
@@ -41,9 +42,7 @@ pub(super) fn flights<'a>(ops: &'a [&'a Op]) -> Vec<&'a [&'a Op]> {
 
 /// The only run that an operation concerns, if it concerns one.
 fn run(op: &Op) -> Option<(&str, &str)> {
-    let own = |entries: &[Entry]| {
-        !entries.iter().any(|entry| matches!(entry.with, Some(With::Send(_) | With::Spawn(_))))
-    };
+    let own = |entries: &[Entry]| !entries.iter().any(concerns_others);
     let lease = match op {
         Op::Start(op) if op.dedupe_id.is_empty() => return Some((&op.workspace, &op.run_id)),
         Op::Signal(op) => return Some((&op.workspace, &op.run_id)),
@@ -54,6 +53,19 @@ fn run(op: &Op) -> Option<(&str, &str)> {
         _ => return None,
     };
     Some((&lease.workspace, &lease.run_id))
+}
+
+/// Whether what comes with a record reads or counts what others do at the same time: a second run,
+/// a meter, the effects of a command that has several runs, or those of a key.
+fn concerns_others(entry: &Entry) -> bool {
+    match &entry.with {
+        None | Some(With::Consume(_) | With::Publish { .. } | With::Append { .. }) => false,
+        Some(With::Send(_) | With::Spawn(_)) => true,
+        Some(With::Govern(what)) => {
+            let once = matches!(&what.effect, Some(EffectChange::Begin(new)) if new.once);
+            once || what.child || what.health.is_some()
+        }
+    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ LIMIT 1;
 SELECT {{effect_columns}} FROM domain_effects
 WHERE workspace = :workspace AND idempotency_key = :idempotency_key AND effect_type = :effect_type
     AND domain_effect_id <> :effect_id AND status IN ('executing', 'unknown', 'succeeded') AND compensated_at IS NULL
+    AND COALESCE(compensates_effect_id, '') = :compensates
 ORDER BY domain_effect_id LIMIT 1;
 
 -- name: effect_last

@@ -155,6 +155,9 @@ WHERE workspace = :workspace AND parent = :run_id AND parent <> '' AND detached 
     AND status IN ('ENQUEUED', 'PENDING')
 ORDER BY created_at, run_id;
 
+-- name: run_set_version
+UPDATE run SET app_version = :app_version WHERE workspace = :workspace AND run_id = :run_id;
+
 -- name: run_set_rank
 UPDATE run SET sort_rank = CASE WHEN :priorities = 1 THEN priority WHEN priority >= :background THEN 1 ELSE 0 END
 WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}};

@@ -43,7 +43,8 @@ WHERE workspace = :workspace AND trigger_id = :trigger_id AND nominal_at = :nomi
 SELECT status FROM trigger_slots
 WHERE workspace = :workspace AND trigger_id = :trigger_id AND nominal_at = :nominal_at {{for_update}};
 
--- Of the last slots only: one that is still at work after so many others have begun holds nobody up.
+-- Of the last slots only: one that is still at work after so many others have begun holds nobody up. What is filled in by
+-- hand does not, either.
 -- name: slot_active
 SELECT s.command_id FROM
     (SELECT command_id, nominal_at FROM trigger_slots
@@ -51,7 +52,8 @@ SELECT s.command_id FROM
         AND status IN ('fired', 'collapsed')
     ORDER BY nominal_at DESC LIMIT :limit) s
 JOIN commands c ON c.workspace = :workspace AND c.command_id = s.command_id
-WHERE c.completed_at IS NULL
+LEFT JOIN run r ON r.workspace = :workspace AND r.run_id = c.workflow_id
+WHERE c.completed_at IS NULL AND COALESCE(r.priority, 0) < :background
 ORDER BY s.nominal_at DESC;
 
 -- name: slot_list

@@ -59,6 +59,10 @@ pub(super) struct Generator {
     asked: Vec<String>,
     begun: Vec<String>,
     lost: Vec<String>,
+    /// Runs that were given up: they may be resumed, and their commands taken back.
+    given_up: Vec<String>,
+    /// Commands that wait for more, if they were taken.
+    lacking: Vec<String>,
 }
 
 impl Generator {
@@ -78,6 +82,8 @@ impl Generator {
             asked: Vec::new(),
             begun: Vec::new(),
             lost: Vec::new(),
+            given_up: Vec::new(),
+            lacking: Vec::new(),
         }
     }
 
@@ -142,7 +148,9 @@ impl Generator {
                 let written = self.written.take();
                 self.versions.extend(written.map(|(trigger, version)| (trigger, version + 1)));
             }
-            Reply::Dequeue(Claimed { runs, .. }) | Reply::Wake(Claimed { runs, .. }) => {
+            Reply::Dequeue(Claimed { runs, exhausted, .. })
+            | Reply::Wake(Claimed { runs, exhausted, .. }) => {
+                self.given_up.extend(exhausted.iter().cloned());
                 self.leases.extend(runs.iter().map(|run| Lease {
                     workspace: self.workspace.clone(),
                     run_id: run.run_id.clone(),
@@ -309,10 +317,12 @@ impl Generator {
     }
 
     fn resume(&mut self) -> Resume {
-        let run_id = match self.random.below(3) {
-            0 => self.lease().run_id,
-            1 => format!("r-{}", self.command_id()),
-            _ => self.run_id(),
+        let known = self.one_of(|g| &g.given_up);
+        let run_id = match (self.random.below(4), known) {
+            (0, _) => self.lease().run_id,
+            (1, _) => self.run_id(),
+            (2, Some(given_up)) => given_up,
+            _ => format!("r-{}", self.command_id()),
         };
         Resume { workspace: self.ws(), run_id, now: self.now() }
     }

@@ -103,6 +103,7 @@ impl Model {
                     && effect.effect_type == new.effect_type
                     && effect.idempotency_key == new.idempotency_key
                     && effect.compensated_at.is_none()
+                    && effect.compensates == new.compensates
                     && open
             };
             if let Some(other) = self.effects_of(ws).find(other) {
@@ -203,6 +204,17 @@ impl Model {
         let Some(known) = self.effects.get(&key(ws, &op.effect_id)).cloned() else {
             return ResolvedEffect::NotFound;
         };
+        let undoing = self.undoing(ws, &known.command_id);
+        let what = Govern { now: op.now, ..Govern::default() };
+        let over = self.run(ws, &known.run_id).is_none_or(|run| run.status.is_terminal());
+        let mut known = known;
+        if over
+            && undoing.is_none()
+            && known.status == EffectStatus::Executing
+            && self.move_effect(ws, &op.effect_id, EffectEvent::Lose, (None, None), &what)
+        {
+            known.status = EffectStatus::Unknown;
+        }
         let (last, same) = self.last_said(op, &known);
         let repeated = same && last == Some(op.now);
         if repeated || known.status != EffectStatus::Unknown {
@@ -211,8 +223,6 @@ impl Model {
                 false => ResolvedEffect::Known(known.status),
             };
         }
-        let undoing = self.undoing(ws, &known.command_id);
-        let what = Govern { now: op.now, ..Govern::default() };
         let (event, result) = match &op.truth {
             Truth::Done(result) => (EffectEvent::Succeed, Some(result.clone())),
             Truth::NotDone => (EffectEvent::Fail, None),

@@ -57,7 +57,9 @@ impl Model {
         if !self.undo_by(ws, id, why, &op.actor, op.now) {
             return TakenBack::Nothing;
         }
-        TakenBack::Begun(self.undoing(ws, id).expect("invariant: it has begun"))
+        let begun = self.undoing(ws, id).expect("invariant: it has begun");
+        self.runs.edit(&key(ws, &begun), |run| run.app_version.clear());
+        TakenBack::Begun(begun)
     }
 
     fn undo_by(&mut self, ws: &str, id: &str, why: Undoing, actor: &str, now: Timestamp) -> bool {

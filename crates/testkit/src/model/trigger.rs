@@ -92,10 +92,18 @@ impl Model {
         let last = last.into_iter().rev().take(limits::OVERLAP_SLOTS);
         let mut active: Vec<_> = last
             .filter(|slot| !self.is_over(&op.workspace, &slot.command_id))
+            .filter(|slot| !self.is_background(&op.workspace, &slot.command_id))
             .map(|slot| slot.command_id.clone())
             .collect();
         active.dedup();
         active
+    }
+
+    /// Whether a command's run stands behind all others.
+    fn is_background(&self, ws: &str, command_id: &str) -> bool {
+        let command = self.commands.get(&key(ws, command_id));
+        let run = command.and_then(|command| self.run(ws, &command.row.workflow_id));
+        run.is_some_and(|run| run.priority >= limits::BACKGROUND_PRIORITY)
     }
 
     /// Whether it is new.

@@ -73,10 +73,12 @@ enum Memory {
     Asked,
     /// Not at all: only people can look at its books.
     None,
+    /// It can be asked, and is never there for it.
+    Deaf,
 }
 
 /// Each way to stop with each memory that lets it come to that.
-const SHAPES: [(Stop, Memory); 18] = [
+const SHAPES: [(Stop, Memory); 20] = [
     (Stop::Cancel, Memory::Keyed),
     (Stop::Cancel, Memory::Asked),
     (Stop::Cancel, Memory::None),
@@ -84,6 +86,8 @@ const SHAPES: [(Stop, Memory); 18] = [
     (Stop::Branch, Memory::Asked),
     (Stop::Branch, Memory::None),
     (Stop::Blocked, Memory::None),
+    (Stop::Blocked, Memory::Deaf),
+    (Stop::Branch, Memory::Deaf),
     (Stop::Child, Memory::Keyed),
     (Stop::Child, Memory::Asked),
     (Stop::Child, Memory::None),
@@ -230,6 +234,10 @@ impl Connector for Airline {
             }),
             Memory::Asked => Probe::NotDone,
             Memory::Keyed | Memory::None => Probe::CannotTell,
+            Memory::Deaf => {
+                let away = Error::new(ErrorClass::TransientConnectorError, "SF-0001", "away");
+                return Box::pin(std::future::ready(Err(away)));
+            }
         };
         Box::pin(std::future::ready(Ok(answer)))
     }

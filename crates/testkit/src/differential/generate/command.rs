@@ -9,8 +9,8 @@ use steadfast_core::{CommandStatus, Error, Timestamp};
 use steadfast_store::Op;
 use steadfast_store::op::{
     ActivityRow, Advance, Backfill, CancelCommand, CommandRef, Depend, DueTriggers, GetCommand,
-    Left, ListActivities, ListCommands, ListEvents, ListSlots, ListTriggers, LogActivity, NewSlot,
-    Parent, PutTrigger, SettleCommands, SlotRow, Start, Submit, Supply, TakeBack, TaskRow,
+    Hold, Left, ListActivities, ListCommands, ListEvents, ListSlots, ListTriggers, LogActivity,
+    NewSlot, Parent, PutTrigger, SettleCommands, SlotRow, Start, Submit, Supply, TakeBack, TaskRow,
     TriggerRow, TriggerState,
 };
 
@@ -28,9 +28,9 @@ impl Generator {
         match self.random.below(100) {
             0..38 => Op::Submit(self.submit()),
             38..44 => Op::CancelCommand(self.cancel_command()),
-            44..48 => Op::SettleCommands(self.settle()),
-            48..50 if self.random.chance(60) => Op::TakeBack(self.take_back()),
-            48..50 => Op::Supply(self.supply()),
+            44..49 => Op::SettleCommands(self.settle()),
+            49 if self.random.chance(60) => Op::TakeBack(self.take_back()),
+            49 => Op::Supply(self.supply()),
             50..56 => Op::Depend(self.depend()),
             56..64 => Op::PutTrigger(self.put_trigger()),
             64..76 => Op::Advance(self.advance()),
@@ -68,6 +68,9 @@ impl Generator {
         };
         let after = (0..r.below(3)).map(|_| self.parent()).collect();
         let hold = self.hold();
+        if matches!(hold, Some(Hold::Input(_))) {
+            self.lacking.push(command_id.clone());
+        }
         let r = &mut self.random;
         let start = Start {
             run_id,
@@ -120,14 +123,18 @@ impl Generator {
     }
 
     fn supply(&mut self) -> Supply {
-        let (workspace, command_id, hold) = (self.ws(), self.command_id(), self.hold());
+        let (workspace, hold, random) = (self.ws(), self.hold(), self.command_id());
+        let command_id = self.one_of(|g| &g.lacking).unwrap_or(random);
         let judgement = self.random.maybe(50, |_| "{\"decisions\":[]}".to_owned());
         let (payload, actor) = ("{\"more\":1}".to_owned(), "user:2".to_owned());
         Supply { workspace, command_id, payload, judgement, hold, actor, now: self.now() }
     }
 
     fn take_back(&mut self) -> TakeBack {
-        let (workspace, command_id) = (self.ws(), self.command_id());
+        let (workspace, random) = (self.ws(), self.command_id());
+        let known = self.one_of(|g| &g.given_up);
+        let known = known.and_then(|run| run.strip_prefix("r-").map(str::to_owned));
+        let command_id = known.filter(|_| self.random.chance(70)).unwrap_or(random);
         TakeBack { workspace, command_id, actor: "user:2".to_owned(), now: self.now() }
     }
 

@@ -82,7 +82,7 @@ impl Generator {
     }
 
     /// Mostly one of the last few.
-    fn one_of(&mut self, of: impl Fn(&Self) -> &Vec<String>) -> Option<String> {
+    pub(super) fn one_of(&mut self, of: impl Fn(&Self) -> &Vec<String>) -> Option<String> {
         let many = of(self).len() as u64;
         if many == 0 || !self.random.chance(85) {
             return None;
@@ -222,7 +222,7 @@ impl Generator {
             idempotency_key: r.text(&["k1", "k2", "K2"]),
             compensation: r.maybe(70, |_| "undo".to_owned()),
             compensates: r.maybe(15, |_| other),
-            once: r.chance(30),
+            once: r.chance(10),
         };
         if begins {
             return match r.chance(20) {

@@ -28,6 +28,7 @@ case_table![
     two_effects_with_one_key_and_different_payloads_are_refused,
     r112_a_receiver_without_a_memory_is_not_asked_twice_for_one_key,
     r112_two_commands_at_once_ask_a_receiver_without_a_memory_once,
+    r026_what_may_have_been_done_is_not_booked_as_failed,
     an_effect_that_got_no_answer_is_not_repeated_but_asked_about,
     a_dry_run_shows_its_effects_and_has_none,
     a_breaker_opens_after_failures_and_lets_one_through_later,
@@ -349,7 +350,45 @@ async fn r112_two_commands_at_once_ask_a_receiver_without_a_memory_once(f: Fixtu
     for command in commands.await.unwrap() {
         assert_eq!(command.result().await.unwrap()["ok"], true);
     }
-    assert_eq!(stub.sent(), ["POST /sms"]);
+    let which = ListEffects { limit: 10, ..Default::default() };
+    let ledger = fabric.effects(which).await.unwrap();
+    assert_eq!(stub.sent(), ["POST /sms"], "{ledger:#?}");
+    fabric.shutdown().await;
+}
+
+async fn remind_all(cx: Cx, day: String) -> Result<Value> {
+    let request = Outbound::new("POST /sms", json!({ "day": day }));
+    // Long enough that the run is put away between.
+    let retry = Retry::exponential(3, Duration::from_millis(120), 1.0);
+    cx.effect_via(Effect::keyed("sms.send", day), "sms", request).retry(retry).await
+}
+
+/// R26: each attempt counts, not only the last one, and what never left has not been done.
+async fn r026_what_may_have_been_done_is_not_booked_as_failed(f: Fixture) {
+    let stub = Stub::new("sms", [Operation::write("POST /sms").keyed()]);
+    let sms = EffectType::new("sms.send").classes(HARMLESS).not_undone("it cannot be unsent");
+    let contract = Contract::new().effect(sms);
+    let fabric = f.fabric().command(remind_all, contract).connector(stub.clone());
+    let fabric = fabric.start().await.unwrap();
+    let error = |class| Error::new(class, "SF-0001", "no");
+    let refused = || error(ErrorClass::TransientConnectorError).without_effect();
+    let slow = || error(ErrorClass::RateLimited);
+    let denied = || error(ErrorClass::PermanentConnectorError);
+    let lost = || error(ErrorClass::Timeout);
+    for (n, (answers, wanted)) in [
+        ([refused(), refused(), refused()], EffectStatus::Failed),
+        ([slow(), refused(), denied()], EffectStatus::Failed),
+        ([lost(), slow(), denied()], EffectStatus::Unknown),
+        ([slow(), slow(), lost()], EffectStatus::Unknown),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        stub.answers(answers.map(Err));
+        let command = fabric.submit(remind_all, format!("day {n}")).await.unwrap();
+        command.result().await.unwrap_err();
+        assert_eq!(effects(&fabric, &command).await[0].status, wanted, "{n}");
+    }
     fabric.shutdown().await;
 }
 

@@ -27,6 +27,7 @@ table![
     a_halted_taking_back_goes_on_when_it_is_resumed,
     an_answer_that_is_repeated_after_the_effect_was_lost_again_counts_once,
     r112_an_effect_of_a_kind_and_key_is_begun_by_one,
+    a_person_may_speak_of_what_a_run_that_is_over_has_left,
     a_late_outcome_that_contradicts_the_ledger_is_told_to_people,
     an_answer_may_be_given_twice_by_the_same_person,
     a_changed_vote_is_an_event_of_its_own,
@@ -335,6 +336,19 @@ async fn r112_an_effect_of_a_kind_and_key_is_begun_by_one(store: &dyn Store) {
     assert_eq!(write(&k, &lease, 5, govern(once("b", "1"), 4)).await, Written::Done);
     write(&k, &lease, 6, govern(moves("b", EffectEvent::Succeed), 5)).await;
     assert!(refused(7, "c", "2").await.ends_with("with another payload"));
+}
+
+/// What a run has left behind does not stand in the way for ever.
+async fn a_person_may_speak_of_what_a_run_that_is_over_has_left(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = submitted(&k).await;
+    write(&k, &lease, 0, govern(begins("e"), 2)).await;
+    let known = ResolvedEffect::Known(EffectStatus::Executing);
+    assert_eq!(resolve(&k, Truth::NotDone, "user:1", 3).await, known, "somebody is at it");
+    let (entries, outcome) = (Vec::new(), Ok("1".to_owned()));
+    k.ask(Finish { lease, entries, outcome, now: at(4) }).await;
+    assert_eq!(resolve(&k, Truth::NotDone, "user:1", 5).await, ResolvedEffect::Done);
+    assert_eq!(effect(&k, "e").await.status, EffectStatus::Failed);
 }
 
 async fn a_late_outcome_that_contradicts_the_ledger_is_told_to_people(store: &dyn Store) {
