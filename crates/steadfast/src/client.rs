@@ -14,7 +14,7 @@ use steadfast_core::{Error, Result, Timestamp, json, limits};
 use steadfast_runtime_native::{self as runtime, Explanation, StartSpec, Worker};
 use steadfast_store::OpenStore;
 use steadfast_store::Tally;
-use steadfast_store::op::{RunFilter, RunRow};
+use steadfast_store::op::{RunFilter, RunRow, Tell};
 
 use crate::command::{Contracts, no_contracts};
 use crate::env::TokioEnv;
@@ -94,6 +94,34 @@ impl Client {
     /// are durable, and the event may be forgotten by whoever brought it.
     pub async fn deliver(&self, event: &Envelope, ingress: Ingress) -> Result<Routed> {
         self.router.route(self, event, ingress).await
+    }
+
+    /// Tells the audit that something came from outside and was rejected: what [`Envelope::read`]
+    /// or a filter of one's own refused. The same again is told once. Triggers that refuse an
+    /// event are told of by [`Client::deliver`] itself.
+    pub async fn rejected(&self, source: &str, content: &[u8], why: &Error) -> Result<()> {
+        let what = json::digest(content);
+        let about = serde_json::json!({ "source": source, "content": what, "error": why });
+        self.tell_rejected(source, "", &format!("{source}\n{what}"), &about).await
+    }
+
+    pub(crate) async fn tell_rejected(
+        &self,
+        source: &str,
+        trace_id: &str,
+        what: &str,
+        about: &serde_json::Value,
+    ) -> Result<()> {
+        let tell = Tell {
+            workspace: self.inner.workspace().to_owned(),
+            event_id: format!("evt_rejected_{}", json::fingerprint(what)),
+            event_type: "ingress.rejected".to_owned(),
+            payload: about.to_string(),
+            actor: format!("event:{source}"),
+            trace_id: trace_id.to_owned(),
+            now: self.inner.now(),
+        };
+        self.inner.ask(tell).await.map(|_| ())
     }
 
     /// What this process has to say about its workflows, as OpenMetrics has it: durations, retries,

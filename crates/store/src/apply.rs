@@ -68,6 +68,7 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::Submit(op) => Reply::Submit(command::submit(tx, op).await?),
         Op::CancelCommand(op) => Reply::CancelCommand(command::cancel(tx, op).await?),
         Op::SettleCommands(op) => Reply::SettleCommands(settle::settle(tx, op).await?),
+        Op::Tell(op) => Reply::Tell(event::tell(tx, op).await?),
         Op::Supply(op) => Reply::Supply(input::supply(tx, op).await?),
         Op::TakeBack(op) => Reply::TakeBack(saga::again(tx, op).await?),
         Op::Depend(op) => Reply::Depend(dependency::depend(tx, op).await?),

@@ -69,6 +69,7 @@ fn place(op: &Op) -> usize {
         Op::Fork(op) => (&op.workspace, &op.run_id),
         Op::Submit(op) => (&op.start.workspace, &op.start.run_id),
         Op::CancelCommand(op) => (&op.workspace, &op.command_id),
+        Op::Tell(op) => (&op.workspace, &op.event_id),
         Op::Supply(op) => (&op.workspace, &op.command_id),
         Op::TakeBack(op) => (&op.workspace, &op.command_id),
         Op::Depend(op) => (&op.workspace, &op.command_id),

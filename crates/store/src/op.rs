@@ -222,6 +222,8 @@ operations! {
     CancelCommand -> CommandCancelled, Write;
     /// Ends commands whose time is up.
     SettleCommands -> Settled, Write;
+    /// Tells the audit of something that belongs to no command.
+    Tell -> ToldOf, Write;
     /// Gives a command what its payload lacked.
     Supply -> Supplied, Write;
     /// Takes a failed command back.

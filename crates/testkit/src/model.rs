@@ -183,6 +183,7 @@ impl Model {
             Op::Spend(op) => Reply::Spend(self.spend(op)),
             Op::Decide(op) => Reply::Decide(self.answer(op)),
             Op::SettleApprovals(op) => Reply::SettleApprovals(self.settle_approvals(op)),
+            Op::Tell(op) => Reply::Tell(self.tell_of_none(op)),
             Op::Supply(op) => Reply::Supply(self.supply(op)),
             Op::TakeBack(op) => Reply::TakeBack(self.take_back(op)),
             Op::Resolve(op) => Reply::Resolve(self.resolve(op)),

@@ -93,6 +93,12 @@ impl Router {
                 Err(error) if error.code() == "SF-0808" => undecided = Some(error),
                 Err(error) => {
                     tracing::error!(trigger_id, event_id = envelope.event_id, %error, "refused");
+                    let (id, source) = (&envelope.event_id, &envelope.source);
+                    let what = format!("{trigger_id}\n{id}\n{}", error.code());
+                    let about = serde_json::json!({
+                        "source": source, "event_id": id, "trigger_id": trigger_id, "error": error,
+                    });
+                    client.tell_rejected(source, &envelope.trace_id, &what, &about).await?;
                     routed.refused.push((trigger_id, error));
                 }
             }

@@ -10,7 +10,7 @@ use steadfast_core::{CommandStatus, Error as Failure, Timestamp};
 use super::rows;
 use crate::error::Error;
 use crate::gate::{Tx, Value, params};
-use crate::op::{EventPage, EventRow, ListEvents, SlotRow, Submit};
+use crate::op::{EventPage, EventRow, ListEvents, SlotRow, Submit, Tell, ToldOf};
 
 /// A move of a command, as its event tells it.
 pub(super) struct Happening<'a> {
@@ -120,6 +120,16 @@ pub(super) async fn judged(tx: &mut impl Tx, op: &Submit, judgement: &str) -> Re
     };
     tx.execute("event_insert", new).await?;
     Ok(())
+}
+
+/// What belongs to no command, for auditors.
+pub(super) async fn tell(tx: &mut impl Tx, op: &Tell) -> Result<ToldOf, Error> {
+    let new = params! {
+        workspace: &op.workspace, event_id: &op.event_id, command_id: "", purpose: "audit",
+        event_type: &op.event_type, payload: &op.payload, actor: &op.actor,
+        trace_id: &op.trace_id, now: op.now,
+    };
+    Ok(ToldOf(tx.execute("event_insert", new).await? == 1))
 }
 
 /// Tells that a slot was missed: an alarm must not depend on somebody looking.

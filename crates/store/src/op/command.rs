@@ -233,6 +233,30 @@ pub struct Left {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settled(pub Vec<String>);
 
+/// Tells the audit of something that belongs to no command, such as a request that was rejected.
+/// The same id again changes nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tell {
+    /// The workspace.
+    pub workspace: String,
+    /// The event's id.
+    pub event_id: String,
+    /// Its type.
+    pub event_type: String,
+    /// What it tells, as JSON.
+    pub payload: String,
+    /// Who did it.
+    pub actor: String,
+    /// The trace it belongs to; may be empty.
+    pub trace_id: String,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// Whether it was new.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToldOf(pub bool);
+
 /// Gives a command what its payload lacked, with what policies made of it then.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Supply {

@@ -125,6 +125,8 @@ pub const KINDS: &[&str] = &[
     "queues",
     "inspect",
     "workers",
+    "tell",
+    "tell again",
     "supply",
     "supply nothing that is waited for",
     "supply nobody",
@@ -274,6 +276,7 @@ fn upper(reply: &Reply) -> &'static str {
         Reply::SettleCommands(settled) => {
             either(settled.0.is_empty(), "settle none", "settle some")
         }
+        Reply::Tell(told) => either(told.0, "tell", "tell again"),
         Reply::Supply(Supplied::Done(_)) => "supply",
         Reply::Supply(Supplied::NotWaiting(_)) => "supply nothing that is waited for",
         Reply::Supply(Supplied::NotFound) => "supply nobody",

@@ -11,7 +11,7 @@ use steadfast_core::{
 };
 use steadfast_store::op::{
     ApprovalRow, Approvals, Decide, Decided, EventRow, Hold, ListApprovals, NewApproval,
-    SettleApprovals, SettledApprovals, Signal, Supplied, Supply, VoteRow,
+    SettleApprovals, SettledApprovals, Signal, Supplied, Supply, Tell, ToldOf, VoteRow,
 };
 
 use super::command::Step;
@@ -165,6 +165,23 @@ impl Model {
         if over {
             self.release_commands(ws, &row.command_id, now);
         }
+    }
+
+    /// What belongs to no command, for auditors.
+    pub(super) fn tell_of_none(&mut self, op: &Tell) -> ToldOf {
+        let new = !self.events.has(&key(&op.workspace, &op.event_id));
+        let event = EventRow {
+            event_id: op.event_id.clone(),
+            command_id: String::new(),
+            purpose: "audit".to_owned(),
+            event_type: op.event_type.clone(),
+            payload: op.payload.clone(),
+            actor: op.actor.clone(),
+            trace_id: op.trace_id.clone(),
+            created_at: op.now,
+        };
+        self.put_event(&op.workspace, event);
+        ToldOf(new)
     }
 
     /// What a command's payload lacked is given.

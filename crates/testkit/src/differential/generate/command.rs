@@ -11,7 +11,7 @@ use steadfast_store::op::{
     ActivityRow, Advance, Backfill, CancelCommand, CommandRef, Depend, DueTriggers, GetCommand,
     Hold, Left, ListActivities, ListCommands, ListEvents, ListSlots, ListTriggers, LogActivity,
     NewSlot, Parent, PutTrigger, SettleCommands, SlotRow, Start, Submit, Supply, TakeBack, TaskRow,
-    TriggerRow, TriggerState,
+    Tell, TriggerRow, TriggerState,
 };
 
 use super::{Generator, SECOND};
@@ -43,7 +43,8 @@ impl Generator {
                     fire: Box::new(Submit { after: vec![], ..fire }),
                 })
             }
-            82..85 => Op::LogActivity(self.log_activity()),
+            82..84 => Op::LogActivity(self.log_activity()),
+            84 => Op::Tell(self.tell()),
             _ => self.read_upper(),
         }
     }
@@ -118,6 +119,18 @@ impl Generator {
             command_id: self.command_id(),
             reason: Error::app("enough"),
             actor: "user:2".to_owned(),
+            now: self.now(),
+        }
+    }
+
+    fn tell(&mut self) -> Tell {
+        Tell {
+            workspace: self.ws(),
+            event_id: format!("evt_told_{}", self.random.below(6)),
+            event_type: "ingress.rejected".to_owned(),
+            payload: "{}".to_owned(),
+            actor: "event:shop".to_owned(),
+            trace_id: String::new(),
             now: self.now(),
         }
     }

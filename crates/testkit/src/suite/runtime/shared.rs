@@ -307,6 +307,15 @@ async fn an_event_that_does_not_fit_the_command_is_refused(f: Fixture) {
     let routed = fabric.deliver(&wrong, Ingress::ConnectorEvent).await.unwrap();
     assert_eq!(routed.commands, []);
     assert_eq!(routed.refused.len(), 1);
+    // On record, and once, however often it comes.
+    fabric.deliver(&wrong, Ingress::ConnectorEvent).await.unwrap();
+    let unreadable = Envelope::read_slice(b"garbage", Timestamp::from_micros(0)).unwrap_err();
+    fabric.rejected("shop", b"garbage", &unreadable).await.unwrap();
+    let event_type = Some("ingress.rejected".to_owned());
+    let which = ListEvents { event_type, limit: 10, ..Default::default() };
+    let told = fabric.events(which).await.unwrap();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told.iter().all(|event| event.purpose == "audit"));
     let page = ListCommands { limit: 10, ..Default::default() };
     assert_eq!(fabric.commands(page).await.unwrap().commands, []);
     for wrong in ["*", "night*", "*.over"] {
