@@ -16,7 +16,7 @@ use steadfast_store::op::{ActivityRow, ListActivities, LogActivity, TaskRow};
 use steadfast_store::{OpenStore, StoreExt};
 
 use crate::client::Client;
-use crate::command::{Contract, Contracts, Registered};
+use crate::contract::{Contract, Contracts, Registered};
 
 /// The command type of every activity.
 pub(crate) const COMMAND: &str = "run_activity";

@@ -16,7 +16,7 @@ use steadfast_store::OpenStore;
 use steadfast_store::Tally;
 use steadfast_store::op::{RunFilter, RunRow, Tell};
 
-use crate::command::{Contracts, no_contracts};
+use crate::contract::{Contracts, no_contracts};
 use crate::env::TokioEnv;
 use crate::flow::router::{Routed, Router};
 use crate::flow::scheduler::Scheduler;

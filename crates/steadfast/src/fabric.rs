@@ -18,7 +18,7 @@ use steadfast_store::op::COMPENSATE;
 use crate::activity::{self, Activity};
 use crate::agent;
 use crate::client::Client;
-use crate::command::{Contract, Contracts};
+use crate::contract::{Contract, Contracts};
 use crate::env::TokioEnv;
 use crate::event::Retention;
 use crate::flow::perform::Gatekeeper;

@@ -9,7 +9,7 @@ use steadfast_core::schedule::{Misfire, Overlap, Schedule as Cron};
 use steadfast_core::trigger::{EventMatch, Trigger, When};
 use steadfast_core::{Error, Result, Timestamp};
 
-use crate::command::Contracts;
+use crate::contract::Contracts;
 use crate::flow::router;
 
 /// A schedule that submits a command at each of its nominal times.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use steadfast_core::command::{CommandType, Context, Ingress};
 use steadfast_core::env::new_uuid;
-use steadfast_core::{Error, Result, Timestamp, json, key};
+use steadfast_core::{Error, ErrorClass, Result, Timestamp, json, key};
 use steadfast_runtime_native::{Client, StartSpec};
 use steadfast_store::op;
 
@@ -160,5 +160,44 @@ pub(crate) fn submit_op(
         hold: admitted.hold,
         by_queue: admitted.by_queue,
         start,
+    })
+}
+
+/// The operation that gives a command what its payload lacked: judged again, and still the same
+/// command.
+pub(crate) fn supply_op(
+    client: &Client,
+    governance: Option<&Governance>,
+    contract: &CommandType,
+    row: &op::CommandRow,
+    mut payload: Value,
+    actor: &str,
+) -> Result<op::Supply> {
+    let (context, now) = (Context::parse(&row.context)?, client.now());
+    let around = serde_json::to_value(&context).unwrap_or_default();
+    let own_key = row.idempotency_key.is_some() && contract.key_template.is_some();
+    let same = !own_key || contract.key(&payload, &around)? == row.idempotency_key;
+    let needs = contract.needs(&payload)?;
+    if !same || needs != context.needs {
+        let text = "what is supplied would make it another command: its key, or what one must be \
+                    allowed to do for it, would differ";
+        return Err(Error::new(ErrorClass::Conflict, "SF-0501", text));
+    }
+    let asked = Asked {
+        command_id: &row.command_id,
+        requested_by: &row.requested_by,
+        ingress: Ingress::parse(&row.ingress).unwrap_or(Ingress::ApiRequest),
+        needs,
+        now,
+    };
+    let admitted = admit::admit(governance, contract, &mut payload, &asked)?;
+    Ok(op::Supply {
+        workspace: client.workspace().to_owned(),
+        command_id: row.command_id.clone(),
+        payload: json::encode("the payload", &payload)?,
+        judgement: admitted.judgement.map(|judgement| judgement.to_json().to_string()),
+        hold: admitted.hold,
+        actor: actor.to_owned(),
+        now,
     })
 }

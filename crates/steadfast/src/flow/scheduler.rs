@@ -19,7 +19,7 @@ use steadfast_runtime_native::Client;
 use steadfast_store::op;
 
 use super::ingress::{self, Request};
-use crate::command::Contracts;
+use crate::contract::Contracts;
 use crate::governance::Governance;
 
 /// Triggers advanced at the same time: they share commits.

@@ -9,7 +9,7 @@ use steadfast_core::{Error, Result};
 use steadfast_runtime_native::Client;
 use steadfast_store::op::{DEFAULT_QUEUE, ListQueues};
 
-use crate::command::Contracts;
+use crate::contract::Contracts;
 
 /// Refuses contracts and triggers that the runtime or the store cannot do.
 pub(crate) async fn check(

@@ -10,7 +10,7 @@ use steadfast_runtime_native::Client;
 use steadfast_store::op::{self, TriggerState};
 
 use super::scheduler::{self, Manner, Planner, Scheduler};
-use crate::command::Contracts;
+use crate::contract::Contracts;
 
 /// How often a change is tried against others who change the same trigger.
 const TRIES: usize = 20;

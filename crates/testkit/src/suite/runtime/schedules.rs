@@ -27,11 +27,11 @@ case_table![
     definitions_that_cannot_fire_are_refused,
 ];
 
-fn at(moment: &str) -> Timestamp {
+pub(super) fn at(moment: &str) -> Timestamp {
     parse_moment(moment).unwrap()
 }
 
-fn nightly(change: impl FnOnce(&mut Cron)) -> Trigger {
+pub(super) fn nightly(change: impl FnOnce(&mut Cron)) -> Trigger {
     let mut cron = Cron::cron("0 3 * * *");
     change(&mut cron);
     cron.dedupe_key_strategy = cron.misfire_policy;

@@ -10,8 +10,8 @@ use steadfast::{
     Trigger, When,
 };
 use steadfast_core::Timestamp;
-use steadfast_core::schedule::parse_moment;
 
+use super::schedules::{self, at};
 use super::{Clock, Fixture, case_table, until};
 
 case_table![
@@ -133,21 +133,10 @@ async fn two_definitions_of_one_id_are_refused(f: Fixture) {
     assert_eq!(ids(&f).await, "");
 }
 
-fn at(moment: &str) -> Timestamp {
-    parse_moment(moment).unwrap()
-}
-
+/// The usual schedule, for a command without a key.
 fn nightly(change: impl FnOnce(&mut Cron)) -> Trigger {
-    let mut cron = Cron::cron("0 3 * * *");
-    change(&mut cron);
-    cron.dedupe_key_strategy = cron.misfire_policy;
-    Trigger {
-        trigger_id: "nightly".to_owned(),
-        enabled: true,
-        when: When::Cron(cron),
-        command: CommandType::new("pull"),
-        payload: json!({ "date": "{target_date}" }),
-    }
+    let (command, payload) = (CommandType::new("pull"), json!({ "date": "{target_date}" }));
+    Trigger { command, payload, ..schedules::nightly(change) }
 }
 
 /// A night shift that begins on the first of June, and its clock.
