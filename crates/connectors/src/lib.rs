@@ -10,6 +10,8 @@
 
 #[cfg(feature = "http")]
 mod alert;
+#[cfg(feature = "http")]
+mod answer;
 #[cfg(any(feature = "http", feature = "sql"))]
 mod causes;
 #[cfg(feature = "http")]
@@ -29,6 +31,8 @@ mod webhook;
 
 #[cfg(feature = "http")]
 pub use alert::Alert;
+#[cfg(feature = "http")]
+pub use answer::Answers;
 #[cfg(feature = "http")]
 pub use http::{Http, HttpConnector};
 #[cfg(feature = "nats")]

@@ -81,6 +81,23 @@ impl Vote {
     }
 }
 
+/// Somebody's answer, as it comes over a wire.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// The question.
+    pub approval_id: String,
+    /// The digest of what its giver was shown.
+    pub digest: String,
+    /// Who answers.
+    pub approver: String,
+    /// What they say.
+    pub vote: Vote,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
+}
+
 /// What people are asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ApprovalRequest {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::command::template::render_json;
-use crate::command::{CommandType, Template};
+use crate::command::{CommandType, Context, Template};
 use crate::error::{Error, Result};
 use crate::schedule::{Calendar, Schedule, fire_values};
 use crate::time::Timestamp;
@@ -81,6 +81,13 @@ impl Trigger {
             Error::invalid(e.code(), text)
         };
         key::check("trigger id", &self.trigger_id)?;
+        if self.trigger_id.contains(':') {
+            let text = format!(
+                "trigger id \"{}\" has a colon, which ends it in the ids of its runs",
+                self.trigger_id
+            );
+            return Err(Error::invalid("SF-0105", text));
+        }
         if self.trigger_id.len() > limits::TRIGGER_BYTES {
             let most = limits::TRIGGER_BYTES;
             let text = format!("the trigger id is longer than {most} bytes");
@@ -92,7 +99,7 @@ impl Trigger {
                 let calendar = Calendar::new(schedule).map_err(at)?;
                 let sample = calendar.after(Timestamp::from_micros(0)).unwrap_or_default();
                 let payload = self.payload_at(sample, None).map_err(at)?;
-                self.command.key(&payload, &json!({})).map_err(at)?;
+                self.command.key(&payload, &Context::default()).map_err(at)?;
             }
             When::Event(event) => {
                 key::check("event type", &event.event_type).map_err(at)?;

@@ -9,9 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use steadfast_core::schedule::Schedule as Cron;
+use steadfast_core::schedule::{Schedule as Cron, parse_moment};
 use steadfast_core::trigger::{EventMatch, When};
-use steadfast_core::{Cx, Error, Result};
+use steadfast_core::{CommandStatus, Cx, Error, Result, Timestamp};
 use steadfast_store::op::{ActivityRow, ListActivities, LogActivity, TaskRow};
 use steadfast_store::{OpenStore, StoreExt};
 
@@ -136,50 +136,77 @@ pub(crate) struct Execution {
 /// Where executions are noted.
 pub(crate) struct Log(pub(crate) OpenStore);
 
-/// Carries out one execution: starts the tasks, then notes what was done.
+/// Carries out one execution: starts the tasks, then notes what was done. One that cannot start
+/// all of them is noted as well, with those that it did start.
 pub(crate) async fn run_activity(cx: Cx, execution: Execution) -> Result<Value> {
-    let run_id = execution_id(cx.run_id());
-    let (mut counts, mut ids) = (BTreeMap::<&str, i64>::new(), Vec::new());
+    let (run_id, begun) = (execution_id(cx.run_id()), cx.now());
+    let (mut counts, mut tasks) = (BTreeMap::<&str, i64>::new(), Vec::new());
+    let mut failed = None;
     for task in &execution.tasks {
-        let index = counts.entry(&task.task_type).or_default();
-        let id = format!("task-{run_id}:{}:{index}", task.task_type);
-        *index += 1;
-        cx.spawn_named::<Value>(&task.workflow, &task.params).id(id.clone()).await?;
-        ids.push(id);
-    }
-    let done = json!({ "run_id": run_id, "tasks": ids });
-    cx.step("log_run", {
-        let (cx, execution) = (cx.clone(), execution.clone());
-        move || note(cx.clone(), execution.clone(), run_id.clone(), ids.clone())
-    })
-    .await?;
-    Ok(done)
-}
-
-async fn note(cx: Cx, execution: Execution, run_id: String, ids: Vec<String>) -> Result<u64> {
-    let (log, now) = (cx.state::<Log>()?, cx.now());
-    let mut counts = BTreeMap::<String, i64>::new();
-    let tasks = execution.tasks.into_iter().zip(ids).map(|(task, id)| {
-        let next = counts.entry(task.task_type.clone()).or_default();
+        let next = counts.entry(&task.task_type).or_default();
         let idx = *next;
         *next += 1;
-        let (task_type, params) = (task.task_type, task.params.to_string());
-        TaskRow { id, run_id: run_id.clone(), task_type, idx, params, created_at: now }
-    });
-    let tasks: Vec<_> = tasks.collect();
-    let run = ActivityRow {
-        run_id: run_id.clone(),
+        let id = format!("task-{run_id}:{}:{idx}", task.task_type);
+        let started = cx.spawn_named::<Value>(&task.workflow, &task.params).id(id.clone()).await;
+        if let Err(error) = started {
+            failed = Some(error);
+            break;
+        }
+        let (task_type, params) = (task.task_type.clone(), task.params.to_string());
+        let (run_id, created_at) = (run_id.clone(), cx.now());
+        tasks.push(TaskRow { id, run_id, task_type, idx, params, status: None, created_at });
+    }
+    let ids: Vec<_> = tasks.iter().map(|task| task.id.clone()).collect();
+    let done = json!({ "run_id": run_id, "tasks": ids });
+    let run = noted(&cx, execution, run_id, tasks.len(), failed.clone(), begun)?;
+    cx.step("log_run", {
+        let cx = cx.clone();
+        move || note(cx.clone(), run.clone(), tasks.clone())
+    })
+    .await?;
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(done),
+    }
+}
+
+/// The record of an execution.
+fn noted(
+    cx: &Cx,
+    execution: Execution,
+    run_id: String,
+    tasks: usize,
+    error: Option<Error>,
+    started_at: Timestamp,
+) -> Result<ActivityRow> {
+    let context = cx.context();
+    let window = context
+        .window
+        .as_ref()
+        .map(|(first, last)| Ok::<_, Error>((parse_moment(first)?, parse_moment(last)?)));
+    let ended = if error.is_some() { CommandStatus::Failed } else { CommandStatus::Succeeded };
+    Ok(ActivityRow {
+        run_id,
         activity_id: execution.activity_id,
         definition_version: execution.definition_version,
         workflow_id: cx.run_id().to_owned(),
         trigger_type: execution.trigger_type,
         trigger_key: execution.trigger_key,
         context_snapshot: execution.context.to_string(),
-        tasks_spawned: i64::try_from(tasks.len()).unwrap_or(i64::MAX),
-        started_at: now,
-    };
+        tasks_spawned: i64::try_from(tasks).unwrap_or(i64::MAX),
+        scheduled_for: context.scheduled_for.as_deref().map(parse_moment).transpose()?,
+        fired_at: started_at,
+        window: window.transpose()?,
+        status: ended,
+        error,
+        started_at,
+        finished_at: cx.now(),
+    })
+}
+
+async fn note(cx: Cx, run: ActivityRow, tasks: Vec<TaskRow>) -> Result<u64> {
     let workspace = cx.workspace().to_owned();
-    Ok(log.0.ask(LogActivity { workspace, run, tasks }).await?.0)
+    Ok(cx.state::<Log>()?.0.ask(LogActivity { workspace, run, tasks }).await?.0)
 }
 
 /// A UUID (version 8) that follows from the run's id.

@@ -1,6 +1,6 @@
 //! Approvals, as people answer them.
 
-use steadfast_core::approval::Vote;
+use steadfast_core::approval::{Answer, Vote};
 use steadfast_core::{ApprovalStatus, Error, ErrorClass, Result, key, limits};
 use steadfast_store::op::{ApprovalRow, Decide, Decided, ListApprovals, SettleApprovals};
 
@@ -66,6 +66,21 @@ impl Client {
                 format!("there is no approval \"{approval_id}\""),
             ),
         }
+    }
+
+    /// Takes an answer that came over a wire, such as a signed webhook: it counts only for what its
+    /// giver was shown.
+    pub async fn answer(&self, answer: &Answer) -> Result<ApprovalStatus> {
+        let (approval_id, limit) = (Some(answer.approval_id.clone()), 1);
+        let which = ListApprovals { approval_id, limit, ..ListApprovals::default() };
+        let other = self.approvals(which).await?.pop();
+        if other.is_some_and(|row| row.asked.digest != answer.digest) {
+            let id = &answer.approval_id;
+            let text = format!("the answer to approval \"{id}\" is to something else than it asks");
+            return Err(Error::new(ErrorClass::Conflict, "SF-0819", text));
+        }
+        let Answer { approval_id, approver, vote, reason, .. } = answer;
+        self.decide(approval_id, approver, *vote, reason).await
     }
 
     /// Ends questions whose time is up; gives how many were settled or passed on.

@@ -72,7 +72,7 @@ pub use schemars;
 pub use sink::Sink;
 pub use start::StartCall;
 pub use steadfast_core::alert::{Alerts, Rule as AlertRule, Severity};
-pub use steadfast_core::approval::{ApprovalRequest, Approved, Vote};
+pub use steadfast_core::approval::{Answer, ApprovalRequest, Approved, Vote};
 pub use steadfast_core::command::{
     CancellationMode, Capability, CommandType, Context, Ingress, RetryPolicy,
 };

@@ -61,7 +61,7 @@ impl Client {
     /// Every trigger that is defined, by id.
     pub async fn triggers(&self) -> Result<Vec<TriggerInfo>> {
         let workspace = self.inner.workspace().to_owned();
-        let all = self.inner.ask(op::ListTriggers { workspace, trigger_id: None }).await?.0;
+        let all = self.inner.ask(op::ListTriggers::all(workspace)).await?.0;
         Ok(all.into_iter().filter(|row| row.state != op::TriggerState::Removed).collect())
     }
 

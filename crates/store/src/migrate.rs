@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::statement;
 
 /// The version this program writes.
-pub(crate) const VERSION: i64 = 4;
+pub(crate) const VERSION: i64 = 5;
 /// The table that holds the version; created first, so that it can be asked.
 pub(crate) const VERSION_TABLE: &str = "steadfast_schema";
 /// The key of the lock that keeps two processes from migrating at once.
@@ -49,7 +49,8 @@ pub(crate) fn statements(dialect: Dialect, from: i64) -> Result<Vec<Ddl>, Error>
         return Ok(ddl);
     }
     // A table that is made now has all of its columns.
-    let whole = |name: &str| from < 3 && name.starts_with("add_domain_events");
+    let made_now = ["add_domain_events", "add_activity_runs"];
+    let whole = |name: &str| from < 3 && made_now.iter().any(|table| name.starts_with(table));
     let added = ADDED.iter().filter(|(since, name)| from < *since && !whole(name));
     ddl.extend(added.map(|(_, name)| create(dialect, name)));
     if from < 4 {
@@ -99,6 +100,14 @@ const ADDED: &[(i64, &str)] = &[
     (4, "create_approvals_list"),
     (4, "create_approval_votes"),
     (4, "create_meters"),
+    (5, "create_triggers_kind"),
+    (5, "add_activity_runs__scheduled_for"),
+    (5, "add_activity_runs__fired_at"),
+    (5, "add_activity_runs__window_start"),
+    (5, "add_activity_runs__window_end"),
+    (5, "add_activity_runs__status"),
+    (5, "add_activity_runs__error"),
+    (5, "add_activity_runs__finished_at"),
 ];
 
 fn create(dialect: Dialect, name: &str) -> Ddl {

@@ -89,6 +89,10 @@ pub struct StoreSection {
     /// The tenant, where there are several.
     #[serde(default = "default_workspace")]
     pub workspace: Name,
+    /// Whose vendors these are: workers with another file in the same workspace have another. A
+    /// start removes the schedules of vendors that its own group no longer has.
+    #[serde(default = "default_group")]
+    pub group: Name,
     /// Where pages wait on their way to the warehouse.
     #[serde(default = "default_spool")]
     pub spool: PathBuf,
@@ -106,6 +110,10 @@ impl StoreSection {
 
 fn default_workspace() -> Name {
     Name::trusted("default")
+}
+
+fn default_group() -> Name {
+    Name::trusted("sync_vendor_sales")
 }
 
 fn default_spool() -> PathBuf {

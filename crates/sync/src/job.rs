@@ -309,7 +309,7 @@ pub fn install_with(
     config: &Config,
     warehouse: impl Connector,
 ) -> Result<Builder> {
-    let mut builder = parts(builder, config, warehouse)?.source(COMMAND);
+    let mut builder = parts(builder, config, warehouse)?.source(config.store.group.as_str());
     for vendor in &config.vendors {
         builder = builder
             .connector(VendorConnector::new(vendor, spool(config))?)

@@ -275,13 +275,18 @@ impl CommandType {
 
     /// The key of a command with this payload and context: its own by the template, with the
     /// workspace before it where there is one that is not the default.
-    pub fn key(&self, payload: &Value, context: &Value) -> Result<Option<String>> {
+    pub fn key(&self, payload: &Value, context: &Context) -> Result<Option<String>> {
         let Some(text) = &self.key_template else {
             return Ok(None);
         };
-        let around = serde_json::json!({ "context": context });
-        let mut rendered = Template::parse(text)?.render(&[payload, &around])?;
-        if let Some(workspace) = context.get("workspace_id").and_then(Value::as_str) {
+        let template = Template::parse(text)?;
+        // Most keys are of the payload alone, and a context is long.
+        let around = match template.holes().any(|hole| hole.starts_with("context")) {
+            true => serde_json::json!({ "context": context }),
+            false => Value::Null,
+        };
+        let mut rendered = template.render(&[payload, &around])?;
+        if let Some(workspace) = &context.workspace_id {
             rendered = format!("{workspace}/{rendered}");
         }
         key::check("idempotency key", &rendered)?;

@@ -118,7 +118,7 @@ pub(crate) fn submit_op(
     let mut idempotency_key = match request.key {
         Some(given) => Some(given),
         None if contract.key_template.is_none() => None,
-        None => contract.key(&payload, &serde_json::to_value(&context).unwrap_or_default())?,
+        None => contract.key(&payload, &context)?,
     };
     if request.dry_run {
         // What was only shown must not stand in the way of what is to be done.
@@ -174,9 +174,8 @@ pub(crate) fn supply_op(
     actor: &str,
 ) -> Result<op::Supply> {
     let (context, now) = (Context::parse(&row.context)?, client.now());
-    let around = serde_json::to_value(&context).unwrap_or_default();
     let own_key = row.idempotency_key.is_some() && contract.key_template.is_some();
-    let same = !own_key || contract.key(&payload, &around)? == row.idempotency_key;
+    let same = !own_key || contract.key(&payload, &context)? == row.idempotency_key;
     let needs = contract.needs(&payload)?;
     if !same || needs != context.needs {
         let text = "what is supplied would make it another command: its key, or what one must be \

@@ -153,12 +153,16 @@ impl Router {
             }
         }
         let workspace = client.inner.workspace().to_owned();
-        let rows = client.inner.ask(op::ListTriggers { workspace, trigger_id: None }).await?.0;
+        let kind = Some("event".to_owned());
+        let rows = client
+            .inner
+            .ask(op::ListTriggers { kind, ..op::ListTriggers::all(workspace) })
+            .await?
+            .0;
         let mut known = self.known.lock().expect("invariant: not poisoned");
         let old: HashMap<_, _> =
             known.triggers.drain(..).map(|l| (l.trigger.trigger_id.clone(), l)).collect();
-        let active = rows.iter().filter(|r| r.state == TriggerState::Active && r.kind == "event");
-        for row in active {
+        for row in rows.iter().filter(|row| row.state == TriggerState::Active) {
             let same = old.get(&row.trigger_id).filter(|l| l.revision == row.revision).cloned();
             match same.map_or_else(|| Listener::read(row).map(Arc::new), Ok) {
                 Ok(listener) => known.triggers.push(listener),

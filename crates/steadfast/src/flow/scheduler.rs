@@ -5,7 +5,9 @@
 //! trigger cannot do (a broken definition) never stops the others.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -26,6 +28,8 @@ use crate::governance::Governance;
 const TOGETHER: usize = limits::COMMIT_BATCH;
 /// Steps of one trigger in one tick.
 const STEPS: usize = 10;
+/// How long a trigger that others decide on may be due before it is told.
+const OVERDUE: Duration = Duration::from_secs(60);
 /// Definitions kept in memory; beyond it, they are read anew.
 const KNOWN: usize = 20_000;
 
@@ -45,6 +49,8 @@ type Known = HashMap<String, (i64, Arc<Planner>)>;
 pub(crate) struct Planner {
     pub(crate) trigger: Trigger,
     pub(crate) calendar: Calendar,
+    /// Whether it was told that nobody here may decide on it.
+    told: AtomicBool,
 }
 
 /// How the slots of a trigger are decided.
@@ -70,11 +76,12 @@ impl Scheduler {
     /// Fires what is due; gives how many slots were decided.
     pub(crate) async fn tick(&self) -> Result<usize> {
         let now = self.client.now();
-        let mut decided = 0;
+        let (mut decided, mut after) = (0, None);
         loop {
             let (workspace, limit) = (self.client.workspace().to_owned(), limits::PAGE_ROWS);
-            let due = self.client.ask(op::DueTriggers { workspace, limit, now }).await?.0;
-            let (more, before) = (due.len() == limit, decided);
+            let due = self.client.ask(op::DueTriggers { workspace, after, limit, now }).await?.0;
+            // Not from the beginning again: what cannot be decided here stands there still.
+            after = due.get(limit - 1).map(|last| (last.due_at, last.trigger_id.clone()));
             let (mut under_way, mut rows) = (FuturesUnordered::new(), due.into_iter());
             loop {
                 while under_way.len() < TOGETHER
@@ -87,8 +94,7 @@ impl Scheduler {
                     None => break,
                 }
             }
-            // A page of triggers that cannot be fired would come again at once.
-            if !more || decided == before {
+            if after.is_none() {
                 return Ok(decided);
             }
         }
@@ -97,8 +103,13 @@ impl Scheduler {
     /// Decides what is due of one trigger, however much that is.
     async fn catch_up(&self, row: op::TriggerRow, now: Timestamp) -> usize {
         let trigger_id = row.trigger_id.clone();
-        if self.planner(&row).is_ok_and(|planner| self.contracts.of(&planner.trigger).is_err()) {
+        if let Ok(planner) = self.planner(&row)
+            && let Err(error) = self.contracts.of(&planner.trigger)
+        {
             // Only a process that has its policies decides on it; it stays due for that one.
+            if row.due_at.until(now) > OVERDUE && planner.complains() {
+                tracing::warn!(trigger_id, %error, "a trigger is overdue and not decided here");
+            }
             return 0;
         }
         match self.advance(row, now, Manner::Planned).await {
@@ -271,7 +282,12 @@ impl Planner {
             return Err(Error::invalid("SF-0607", text));
         };
         let calendar = Calendar::new(schedule)?;
-        Ok(Self { trigger, calendar })
+        Ok(Self { trigger, calendar, told: AtomicBool::new(false) })
+    }
+
+    /// True once: a complaint at every tick would drown the others.
+    fn complains(&self) -> bool {
+        !self.told.swap(true, Ordering::Relaxed)
     }
 
     /// When the first slot after a moment is due.
@@ -314,7 +330,7 @@ fn progress(row: &op::TriggerRow) -> Result<Progress> {
 /// A trigger by its id; an error if there is none.
 pub(crate) async fn find(client: &Client, trigger_id: &str) -> Result<op::TriggerRow> {
     let workspace = client.workspace().to_owned();
-    let list = op::ListTriggers { workspace, trigger_id: Some(trigger_id.to_owned()) };
+    let list = op::ListTriggers::one(workspace, trigger_id);
     client.ask(list).await?.0.pop().ok_or_else(|| {
         let text = format!("there is no trigger \"{trigger_id}\"");
         Error::new(steadfast_core::ErrorClass::NotFound, "SF-0608", text)

@@ -27,7 +27,7 @@ pub(crate) async fn sync(
         define(scheduler, client, source, trigger).await?;
     }
     let workspace = client.workspace().to_owned();
-    let all = client.ask(op::ListTriggers { workspace, trigger_id: None }).await?.0;
+    let all = client.ask(op::ListTriggers::all(workspace)).await?.0;
     let orphans = all.into_iter().filter(|row| {
         row.source == source
             && row.state != TriggerState::Removed
@@ -64,7 +64,7 @@ pub(crate) async fn define(
         .map_err(|e| Error::invalid("SF-0101", format!("a trigger cannot be written: {e}")))?;
     for _ in 0..TRIES {
         let workspace = client.workspace().to_owned();
-        let list = op::ListTriggers { workspace, trigger_id: Some(trigger.trigger_id.clone()) };
+        let list = op::ListTriggers::one(workspace, &trigger.trigger_id);
         let now = client.now();
         let row = match client.ask(list).await?.0.pop() {
             None => first(source, trigger, &spec, now)?,
@@ -164,12 +164,28 @@ fn changed(
         }
     }
     if enabled != trigger.enabled {
-        set_state(&mut row, trigger.enabled, TriggerState::Disabled, "disabled", now);
+        enable(&mut row, trigger.enabled, now);
     }
     row.source = source.to_owned();
     row.updated_at = now;
     row.due_at = due(&row)?;
     Ok(Some(row))
+}
+
+/// As the definition says; somebody's pause outlasts it.
+fn enable(row: &mut op::TriggerRow, on: bool, now: Timestamp) {
+    const WHILE: &str = "disabled while ";
+    if !on {
+        let why = match row.state {
+            TriggerState::Paused => format!("{WHILE}{}", row.reason),
+            _ => "disabled".to_owned(),
+        };
+        return set_state(row, false, TriggerState::Disabled, &why, now);
+    }
+    match row.reason.strip_prefix(WHILE).map(str::to_owned) {
+        Some(pause) => set_state(row, false, TriggerState::Paused, &pause, now),
+        None => set_state(row, true, TriggerState::Disabled, "", now),
+    }
 }
 
 /// The trigger with every slot up to now decided by its definition of now; none if somebody else

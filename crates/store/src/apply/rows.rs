@@ -270,7 +270,13 @@ pub(super) fn activity(mut row: Row) -> Result<ActivityRow, Error> {
         trigger_key: r.text()?,
         context_snapshot: r.text()?,
         tasks_spawned: r.int()?,
+        scheduled_for: r.opt_time()?,
+        fired_at: r.time()?,
+        window: r.opt_time()?.zip(r.opt_time()?),
+        status: command_status(&r.text()?)?,
+        error: r.opt_text()?.map(|text| failure(&text)).transpose()?,
         started_at: r.time()?,
+        finished_at: r.time()?,
     })
 }
 
@@ -282,6 +288,7 @@ pub(super) fn task(mut row: Row) -> Result<TaskRow, Error> {
         task_type: r.text()?,
         idx: r.int()?,
         params: r.text()?,
+        status: r.opt_text()?.map(|text| status(&text)).transpose()?,
         created_at: r.time()?,
     })
 }

@@ -8,7 +8,7 @@ use steadfast_core::{Timestamp, limits};
 
 use super::{command, event, rows};
 use crate::error::Error;
-use crate::gate::{Params, Tx, first, params};
+use crate::gate::{Params, Tx, Value, first, params};
 use crate::op::{
     Activities, ActivityRow, Advance, Advanced, Backfill, Backfilled, DueTriggers, ListActivities,
     ListSlots, ListTriggers, LogActivity, Logged, NewSlot, Parent, PutTrigger, SlotRow, Slots,
@@ -183,21 +183,33 @@ pub(super) async fn backfill(tx: &mut impl Tx, op: &Backfill) -> Result<Backfill
 }
 
 pub(super) async fn list(tx: &mut impl Tx, op: &ListTriggers) -> Result<Triggers, Error> {
-    let found = match &op.trigger_id {
-        Some(id) => {
-            let at = params! { workspace: &op.workspace, trigger_id: id };
-            tx.query("trigger_get", at).await?
-        }
-        None => tx.query("trigger_list", params! { workspace: &op.workspace }).await?,
-    };
+    let mut conditions = String::new();
+    let mut given = vec![("workspace", Value::from(&op.workspace))];
+    if let Some(id) = &op.trigger_id {
+        conditions.push_str("AND trigger_id = :trigger_id ");
+        given.push(("trigger_id", Value::from(id)));
+    }
+    if let Some(kind) = &op.kind {
+        conditions.push_str("AND kind = :kind");
+        given.push(("kind", Value::from(kind)));
+    }
+    let found = tx.query_where("trigger_list", &conditions, &given).await?;
     found.into_iter().map(rows::trigger).collect::<Result<_, _>>().map(Triggers)
 }
 
 pub(super) async fn due(tx: &mut impl Tx, op: &DueTriggers) -> Result<Triggers, Error> {
-    let which = params! {
-        workspace: &op.workspace, now: op.now, limit: op.limit.min(limits::PAGE_ROWS),
-    };
-    let found = tx.query("trigger_due", which).await?;
+    let mut given = vec![
+        ("workspace", Value::from(&op.workspace)),
+        ("now", Value::from(op.now)),
+        ("limit", Value::from(op.limit.min(limits::PAGE_ROWS))),
+    ];
+    let mut conditions = "";
+    if let Some((at, id)) = &op.after {
+        conditions = "AND (due_at > :after_at OR (due_at = :after_at AND trigger_id > :after_id))";
+        given.push(("after_at", Value::from(*at)));
+        given.push(("after_id", Value::from(id)));
+    }
+    let found = tx.query_where("trigger_due", conditions, &given).await?;
     found.into_iter().map(rows::trigger).collect::<Result<_, _>>().map(Triggers)
 }
 
@@ -222,7 +234,11 @@ pub(super) async fn log_activity(tx: &mut impl Tx, op: &LogActivity) -> Result<L
         definition_version: op.run.definition_version, workflow_id: workflow_id,
         trigger_type: &op.run.trigger_type, trigger_key: &op.run.trigger_key,
         context_snapshot: &op.run.context_snapshot, tasks_spawned: op.run.tasks_spawned,
-        started_at: op.run.started_at,
+        scheduled_for: op.run.scheduled_for, fired_at: op.run.fired_at,
+        window_start: op.run.window.map(|(first, _)| first),
+        window_end: op.run.window.map(|(_, last)| last), status: op.run.status.as_str(),
+        error: op.run.error.as_ref().map(rows::error_text), started_at: op.run.started_at,
+        finished_at: op.run.finished_at,
     };
     let mut new = tx.execute("activity_insert", run).await?;
     for task in &op.tasks {

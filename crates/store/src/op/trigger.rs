@@ -1,7 +1,7 @@
 //! Triggers: definitions that make commands, the slots of their schedules, and activities.
 
-use steadfast_core::Timestamp;
 use steadfast_core::schedule::{Overlap, SlotStatus};
+use steadfast_core::{CommandStatus, Error as Failure, RunStatus, Timestamp};
 
 use super::command::{Submit, Submitted};
 
@@ -182,13 +182,29 @@ pub struct ListTriggers {
     pub workspace: String,
     /// Only this one.
     pub trigger_id: Option<String>,
+    /// Only those of a kind.
+    pub kind: Option<String>,
 }
 
-/// Asks for triggers that are due, and when the next one is.
+impl ListTriggers {
+    /// Every trigger.
+    pub fn all(workspace: impl Into<String>) -> Self {
+        Self { workspace: workspace.into(), trigger_id: None, kind: None }
+    }
+
+    /// The one with this id.
+    pub fn one(workspace: impl Into<String>, trigger_id: impl Into<String>) -> Self {
+        Self { trigger_id: Some(trigger_id.into()), ..Self::all(workspace) }
+    }
+}
+
+/// Asks for triggers that are due, longest due first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueTriggers {
     /// The workspace.
     pub workspace: String,
+    /// Where the last page ended: due time and id.
+    pub after: Option<(Timestamp, String)>,
     /// Most triggers.
     pub limit: usize,
     /// The time.
@@ -239,8 +255,20 @@ pub struct ActivityRow {
     pub context_snapshot: String,
     /// How many tasks it started.
     pub tasks_spawned: i64,
-    /// When.
+    /// The nominal time, if a schedule fired it.
+    pub scheduled_for: Option<Timestamp>,
+    /// When its command was made. Read from the command: what is given is kept only without one.
+    pub fired_at: Timestamp,
+    /// The first and the last nominal time that it covers, if it covers several.
+    pub window: Option<(Timestamp, Timestamp)>,
+    /// `succeeded` or `failed`.
+    pub status: CommandStatus,
+    /// Why not all of its tasks were started.
+    pub error: Option<Failure>,
+    /// When it began.
     pub started_at: Timestamp,
+    /// When it had started the last of its tasks.
+    pub finished_at: Timestamp,
 }
 
 /// A task that an activity started.
@@ -256,6 +284,8 @@ pub struct TaskRow {
     pub idx: i64,
     /// What it was given, as JSON.
     pub params: String,
+    /// What its run is now. Read from the run; it is not noted.
+    pub status: Option<RunStatus>,
     /// When it was started.
     pub created_at: Timestamp,
 }

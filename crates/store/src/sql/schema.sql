@@ -285,6 +285,9 @@ CREATE TABLE triggers (
 -- name: create_triggers_due
 CREATE INDEX triggers_due ON triggers (workspace, due_at) {{of_due}};
 
+-- name: create_triggers_kind
+CREATE INDEX triggers_kind ON triggers (workspace, kind, trigger_id);
+
 -- name: create_trigger_slots
 CREATE TABLE trigger_slots (
     workspace {{ws}} NOT NULL,
@@ -315,6 +318,13 @@ CREATE TABLE activity_runs (
     context_snapshot {{text}} NOT NULL,
     tasks_spawned {{int}} NOT NULL,
     started_at {{int}} NOT NULL,
+    scheduled_for {{int}},
+    fired_at {{int}},
+    window_start {{int}},
+    window_end {{int}},
+    status {{ws}},
+    error {{text}},
+    finished_at {{int}},
     PRIMARY KEY (workspace, run_id),
     CONSTRAINT activity_runs_workflow UNIQUE (workspace, workflow_id)
 ) {{end}};
@@ -340,6 +350,27 @@ CREATE INDEX task_instances_run ON task_instances (workspace, run_id, id);
 -- What older databases lack of older tables.
 -- name: add_run_context
 ALTER TABLE run ADD COLUMN context {{text}};
+
+-- name: add_activity_runs__scheduled_for
+ALTER TABLE activity_runs ADD COLUMN scheduled_for {{int}};
+
+-- name: add_activity_runs__fired_at
+ALTER TABLE activity_runs ADD COLUMN fired_at {{int}};
+
+-- name: add_activity_runs__window_start
+ALTER TABLE activity_runs ADD COLUMN window_start {{int}};
+
+-- name: add_activity_runs__window_end
+ALTER TABLE activity_runs ADD COLUMN window_end {{int}};
+
+-- name: add_activity_runs__status
+ALTER TABLE activity_runs ADD COLUMN status {{ws}};
+
+-- name: add_activity_runs__error
+ALTER TABLE activity_runs ADD COLUMN error {{text}};
+
+-- name: add_activity_runs__finished_at
+ALTER TABLE activity_runs ADD COLUMN finished_at {{int}};
 
 -- name: add_domain_events__seq
 ALTER TABLE domain_events ADD COLUMN seq {{int}};

@@ -21,11 +21,11 @@ WHERE workspace = :workspace AND trigger_id = :trigger_id AND version = :version
 SELECT {{trigger_columns}} FROM triggers WHERE workspace = :workspace AND trigger_id = :trigger_id;
 
 -- name: trigger_list
-SELECT {{trigger_columns}} FROM triggers WHERE workspace = :workspace ORDER BY trigger_id;
+SELECT {{trigger_columns}} FROM triggers WHERE workspace = :workspace {{conditions}} ORDER BY trigger_id;
 
 -- name: trigger_due
 SELECT {{trigger_columns}} FROM triggers
-WHERE workspace = :workspace AND due_at <= :now {{and_due}}
+WHERE workspace = :workspace AND due_at <= :now {{and_due}} {{conditions}}
 ORDER BY due_at, trigger_id LIMIT :limit;
 
 -- name: slot_write
@@ -68,14 +68,19 @@ ORDER BY nominal_at DESC LIMIT :limit;
 
 -- name: activity_insert
 INSERT INTO activity_runs (workspace, run_id, activity_id, definition_version, workflow_id, trigger_type,
-    trigger_key, context_snapshot, tasks_spawned, started_at)
+    trigger_key, context_snapshot, tasks_spawned, scheduled_for, fired_at, window_start, window_end, status, error,
+    started_at, finished_at)
 VALUES (:workspace, :run_id, :activity_id, :definition_version, :workflow_id, :trigger_type, :trigger_key,
-    :context_snapshot, :tasks_spawned, :started_at)
+    :context_snapshot, :tasks_spawned, :scheduled_for,
+    COALESCE((SELECT c.created_at FROM commands c WHERE c.workspace = :workspace AND c.workflow_id = :workflow_id),
+        :fired_at),
+    :window_start, :window_end, :status, :error, :started_at, :finished_at)
 {{or_keep:run_id}};
 
 -- name: activity_list
 SELECT run_id, activity_id, definition_version, workflow_id, trigger_type, trigger_key, context_snapshot,
-    tasks_spawned, started_at
+    tasks_spawned, scheduled_for, COALESCE(fired_at, started_at), window_start, window_end,
+    COALESCE(status, 'succeeded'), error, started_at, COALESCE(finished_at, started_at)
 FROM activity_runs WHERE workspace = :workspace AND activity_id = :activity_id
 ORDER BY started_at, run_id LIMIT :limit;
 
@@ -85,5 +90,6 @@ VALUES (:workspace, :id, :run_id, :task_type, :idx, :params, :created_at)
 {{or_keep:id}};
 
 -- name: task_list
-SELECT id, run_id, task_type, idx, params, created_at FROM task_instances
-WHERE workspace = :workspace AND run_id = :run_id ORDER BY id;
+SELECT t.id, t.run_id, t.task_type, t.idx, t.params, r.status, t.created_at FROM task_instances t
+LEFT JOIN run r ON r.workspace = t.workspace AND r.run_id = t.id
+WHERE t.workspace = :workspace AND t.run_id = :run_id ORDER BY t.id;

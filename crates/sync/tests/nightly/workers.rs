@@ -105,3 +105,29 @@ async fn a_vendor_that_nobody_has_is_given_up_after_a_day() {
     assert!(world.vendor.log().is_empty(), "nobody is asked in its name");
     world.fabric.shutdown().await;
 }
+
+/// X9: a worker with another file and another group leaves the schedules of the first alone; one of
+/// the same group removes what its file no longer has.
+#[tokio::test(flavor = "multi_thread")]
+async fn x9_groups_of_workers_keep_their_schedules() {
+    let world = World::small("", |vendor| vendor).await;
+    let mut config = world.config.clone();
+    config.vendors[0].name = "other_sales".to_owned().try_into().unwrap();
+    let scheduled = async |fabric: &Steadfast| {
+        let all = fabric.triggers().await.unwrap();
+        all.into_iter().map(|row| row.trigger_id).collect::<Vec<_>>()
+    };
+    let first = scheduled(&world.fabric).await;
+    config.store.group = "others".to_owned().try_into().unwrap();
+    let other = world.worker(|builder| job::install(builder, &config)).await;
+    let both = scheduled(&other).await;
+    assert!(both.len() == 2 && both.contains(&first[0]), "{both:?}");
+    other.shutdown().await;
+    config.store.group = world.config.store.group.clone();
+    config.vendors[0].name = "third_sales".to_owned().try_into().unwrap();
+    let heir = world.worker(|builder| job::install(builder, &config)).await;
+    let left = scheduled(&heir).await;
+    assert!(left.len() == 2 && !left.contains(&first[0]), "{left:?}");
+    heir.shutdown().await;
+    world.fabric.shutdown().await;
+}

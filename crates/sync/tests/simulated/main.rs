@@ -11,6 +11,7 @@ mod vendor;
 mod warehouse;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use steadfast::Env as _;
@@ -19,11 +20,13 @@ use steadfast_testkit::faults::{Explore, Fault, Faults, Options, Outcome, Plan, 
 use steadfast_testkit::model::ModelStore;
 use steadfast_testkit::sim::Sim;
 
-use office::{boot, judge, over};
+use office::{boot, judge};
 use vendor::Vendor;
 use warehouse::Warehouse;
 
 const NODE: &str = "worker";
+/// Pairs of months that are lived at every test.
+const SEEDS: u64 = 20;
 
 /// So many nights, one after another, in a world with these faults.
 fn world(nights: u64, plan: Plan) -> Outcome {
@@ -33,15 +36,18 @@ fn world(nights: u64, plan: Plan) -> Outcome {
     sim.set_chaos(faults.clone());
     let vendor = Vendor::new(plan.seed(), nights, faults.clone());
     let warehouse = Warehouse::new(plan.seed());
+    let over = Arc::new(AtomicBool::new(false));
     let keep = {
         let (handle, faults, model) = (sim.handle(), faults.clone(), model.clone());
+        let over = over.clone();
         let (vendor, warehouse) = (vendor.clone(), warehouse.clone());
         async move {
             loop {
                 let env = handle.node(NODE);
                 let died = env.died();
                 let store: Arc<dyn Store> = faults.store(env.clone(), model.clone());
-                let booted = boot(env.clone(), store, vendor.clone(), warehouse.clone());
+                let (vendor, warehouse) = (vendor.clone(), warehouse.clone());
+                let booted = boot(env.clone(), store, vendor, warehouse, over.clone());
                 env.spawn("boot", Box::pin(booted));
                 died.await;
                 handle.sleep(Duration::from_secs(1)).await;
@@ -49,8 +55,8 @@ fn world(nights: u64, plan: Plan) -> Outcome {
         }
     };
     sim.node("supervisor").spawn("keep", Box::pin(keep));
-    let (watched, dates) = (model.clone(), vendor.dates());
-    let ended = sim.run_until(move || over(&watched, &dates), Duration::from_secs(200 * 3600));
+    let ended =
+        sim.run_until(move || over.load(Ordering::Relaxed), Duration::from_secs(200 * 3600));
     let verdict = match ended {
         Err(stuck) => Err(format!("the nights do not end: {stuck}")),
         Ok(()) => judge(&model, &vendor, &warehouse),
@@ -66,19 +72,34 @@ fn r028_a_night_survives_a_crash_at_every_commit() {
 }
 
 /// R54: no load twice, no 5xx given up early, no 4xx tried again, over many seeds of many faults.
+/// Thousands of them: `STEADFAST_SYNC_SEEDS=2000 cargo test --release -p steadfast-sync --test
+/// simulated`.
 #[test]
 fn r054_thirty_nights_come_right_over_seeds_of_faults() {
     let setting = std::env::var("STEADFAST_SYNC_SEEDS").ok().and_then(|text| text.parse().ok());
-    let seeds: u64 = setting.unwrap_or(3);
-    for seed in 0..seeds {
-        // A month in which only the vendor and the warehouse fail, and one in which we do as well.
-        for rates in [Rates::default(), Rates::swarm(seed)] {
-            let outcome = world(30, Plan::random(seed, rates));
-            if let Err(why) = &outcome.verdict {
-                panic!("seed {seed}, {} faults: {why}", outcome.placed.len());
+    let (seeds, next): (u64, _) = (setting.unwrap_or(SEEDS), AtomicU64::new(0));
+    let live = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds {
+                break;
+            }
+            // A month in which only vendor and warehouse fail, and one in which we do as well.
+            for rates in [Rates::default(), Rates::swarm(seed)] {
+                let outcome = world(30, Plan::random(seed, rates));
+                if let Err(why) = &outcome.verdict {
+                    panic!("seed {seed}, {} faults: {why}", outcome.placed.len());
+                }
             }
         }
-    }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..threads).map(|_| scope.spawn(live)).collect();
+        for one in all {
+            one.join().unwrap();
+        }
+    });
 }
 
 /// The test can fail: a warehouse that forgets its keys, and answers late, is found out.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -35,14 +36,22 @@ fn config() -> Config {
     Config::parse(CONFIG, "simulated.toml").unwrap()
 }
 
-/// A node: the fabric, and every night that is not over, one after another.
-pub(crate) async fn boot(env: Arc<SimEnv>, store: Arc<dyn Store>, vendor: Vendor, at: Warehouse) {
+/// A node: the fabric, and every night that is not over, one after another. Sets `over` after the last.
+pub(crate) async fn boot(
+    env: Arc<SimEnv>,
+    store: Arc<dyn Store>,
+    vendor: Vendor,
+    at: Warehouse,
+    over: Arc<AtomicBool>,
+) {
     let config = config();
     let dates = vendor.dates();
     let fabric = Steadfast::open("given")
         .store(store)
         .env(env.clone())
         .worker_name("worker")
+        // A night waits for ten minutes at a time, and nobody else brings work.
+        .poll(Duration::from_millis(50), Duration::from_secs(30))
         .state(Jobs::new(&config))
         .command(sync_vendor_sales, job::contract(&config))
         .govern(job::governance(&config))
@@ -69,6 +78,7 @@ pub(crate) async fn boot(env: Arc<SimEnv>, store: Arc<dyn Store>, vendor: Vendor
             }
         }
     }
+    over.store(true, Ordering::Relaxed);
 }
 
 fn commands(model: &ModelStore) -> BTreeMap<String, op::CommandRow> {
@@ -82,19 +92,14 @@ fn commands(model: &ModelStore) -> BTreeMap<String, op::CommandRow> {
     dated.collect()
 }
 
-/// Whether every night has ended.
-pub(crate) fn over(model: &ModelStore, dates: &[String]) -> bool {
-    let commands = commands(model);
-    let ended = |date| commands.get(date).is_some_and(|row| row.completed_at.is_some());
-    dates.iter().all(ended)
-}
-
 /// What must be true of the world outside, whatever crashed.
 pub(crate) fn judge(model: &ModelStore, vendor: &Vendor, at: &Warehouse) -> Result<(), String> {
     let commands = commands(model);
     let mut faults_before = 0;
     for date in vendor.dates() {
-        let row = &commands[&date];
+        let Some(row) = commands.get(&date).filter(|row| row.completed_at.is_some()) else {
+            return Err(format!("{date}: no command of it has ended"));
+        };
         let seen = vendor.seen(&date);
         let wrong = |why: &str| Err(format!("{date}: {why}: {:?} {seen:?}", row.error));
         requests(&seen, faults_before).or_else(|why| wrong(&why))?;

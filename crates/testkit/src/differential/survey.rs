@@ -25,7 +25,7 @@ pub(super) fn questions(workspace: &str, now: Timestamp) -> Vec<Op> {
     asked.extend([
         Op::ListCommands(ListCommands { workspace: ws(), limit, ..ListCommands::default() }),
         Op::ListEvents(ListEvents { workspace: ws(), limit, ..ListEvents::default() }),
-        Op::ListTriggers(ListTriggers { workspace: ws(), trigger_id: None }),
+        Op::ListTriggers(ListTriggers::all(ws())),
         Op::ListEffects(ListEffects { workspace: ws(), limit, ..ListEffects::default() }),
         Op::ListApprovals(ListApprovals { workspace: ws(), limit, ..ListApprovals::default() }),
         Op::ListInvocations(ListInvocations {

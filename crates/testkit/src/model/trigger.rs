@@ -4,9 +4,9 @@
 use steadfast_core::schedule::{Overlap, SlotEvent, SlotStatus};
 use steadfast_core::{Timestamp, limits};
 use steadfast_store::op::{
-    Activities, Advance, Advanced, Backfill, Backfilled, DueTriggers, ListActivities, ListSlots,
-    ListTriggers, LogActivity, Logged, NewSlot, Parent, PutTrigger, SlotRow, Slots, Submit,
-    Submitted, TriggerPut, TriggerRow, Triggers,
+    Activities, Advance, Advanced, Backfill, Backfilled, CommandRef, DueTriggers, ListActivities,
+    ListSlots, ListTriggers, LogActivity, Logged, NewSlot, Parent, PutTrigger, SlotRow, Slots,
+    Submit, Submitted, TaskRow, TriggerPut, TriggerRow, Triggers,
 };
 
 use super::{Model, key};
@@ -146,7 +146,10 @@ impl Model {
 
     pub(super) fn list_triggers(&self, op: &ListTriggers) -> Triggers {
         let mine = self.triggers.iter().filter(|((ws, _), _)| *ws == op.workspace);
-        let wanted = |t: &&TriggerRow| op.trigger_id.as_ref().is_none_or(|id| t.trigger_id == *id);
+        let wanted = |t: &&TriggerRow| {
+            op.trigger_id.as_ref().is_none_or(|id| t.trigger_id == *id)
+                && op.kind.as_ref().is_none_or(|kind| t.kind == *kind)
+        };
         Triggers(mine.map(|(_, trigger)| trigger).filter(wanted).cloned().collect())
     }
 
@@ -155,6 +158,9 @@ impl Model {
         let mut due: Vec<_> =
             mine.map(|(_, trigger)| trigger).filter(|t| t.due_at <= op.now).cloned().collect();
         due.sort_by_key(|t| (t.due_at, t.trigger_id.clone()));
+        due.retain(|t| {
+            op.after.as_ref().is_none_or(|after| (t.due_at, &t.trigger_id) > (after.0, &after.1))
+        });
         due.truncate(op.limit.min(limits::PAGE_ROWS));
         Triggers(due)
     }
@@ -179,7 +185,12 @@ impl Model {
             .iter()
             .any(|((ws, _), run)| *ws == op.workspace && run.workflow_id == op.run.workflow_id);
         if !taken && !self.activities.has(&at) {
-            self.activities.put(at, op.run.clone());
+            let mut run = op.run.clone();
+            let of_run = CommandRef::Run(run.workflow_id.clone());
+            if let Some(command) = self.find_command(&op.workspace, &of_run) {
+                run.fired_at = command.created_at;
+            }
+            self.activities.put(at, run);
             new += 1;
         }
         for task in &op.tasks {
@@ -200,7 +211,12 @@ impl Model {
         runs.truncate(op.limit.clamp(1, limits::PAGE_ROWS));
         let tasks_of = |run_id: &str| {
             let mine = self.tasks.iter().filter(|((ws, _), _)| *ws == op.workspace);
-            mine.map(|(_, task)| task).filter(|task| task.run_id == run_id).cloned().collect()
+            let mine = mine.map(|(_, task)| task).filter(|task| task.run_id == run_id);
+            mine.map(|task| TaskRow {
+                status: self.run(&op.workspace, &task.id).map(|run| run.status),
+                ..task.clone()
+            })
+            .collect()
         };
         Activities(runs.into_iter().map(|run| (run.clone(), tasks_of(&run.run_id))).collect())
     }

@@ -4,6 +4,7 @@
 //! workspace of its own, so that cases share a store without meeting.
 //! Deliberately absent: faults. Those are placed by the simulation and by the kill harness.
 
+mod activities;
 mod approvals;
 mod bypass;
 mod clock;
@@ -52,6 +53,7 @@ pub fn cases() -> Vec<(&'static str, Case)> {
         schedules::CASES,
         shared::CASES,
         events::CASES,
+        activities::CASES,
         policy::CASES,
         bypass::CASES,
         effects::CASES,

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "in a test a panic is the report")]
 
 mod alerts;
+mod answers;
 mod audit;
 mod receiver;
 mod streams;

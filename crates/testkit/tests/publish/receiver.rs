@@ -80,7 +80,7 @@ impl Receiver {
     }
 }
 
-async fn read(stream: &mut TcpStream) -> Request {
+pub(crate) async fn read(stream: &mut TcpStream) -> Request {
     let mut text = Vec::new();
     let mut part = [0; 4096];
     loop {

@@ -11,11 +11,11 @@ use steadfast_testkit::suite::runtime::Clock;
 use super::receiver::{Answer, Receiver, Request};
 use super::{fabric, greet, later, to, until};
 
-const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-const OTHER: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+pub(crate) const OTHER: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
 /// A secret in a file, and the reference to it.
-fn kept(secret: &str) -> (tempfile::NamedTempFile, String) {
+pub(crate) fn kept(secret: &str) -> (tempfile::NamedTempFile, String) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), secret).unwrap();
     let reference = format!("file:{}", file.path().display());

@@ -240,9 +240,18 @@ impl World {
             (self.cursor, self.spoken) = (now, Vec::new());
         }
         match (self.state, wanted.enabled) {
-            (TriggerState::Disabled, true) => self.come_back(now),
-            (TriggerState::Active | TriggerState::Paused, false) => {
-                self.leave(TriggerState::Disabled, "disabled", now);
+            (TriggerState::Disabled, true) => {
+                let reason = self.absence.as_ref().map(|absence| absence.reason.clone());
+                match reason.as_deref().and_then(|why| why.strip_prefix("disabled while ")) {
+                    Some(pause) => self.leave(TriggerState::Paused, pause, now),
+                    None => self.come_back(now),
+                }
+            }
+            (TriggerState::Active, false) => self.leave(TriggerState::Disabled, "disabled", now),
+            (TriggerState::Paused, false) => {
+                let pause = self.absence.as_ref().map_or("", |absence| &absence.reason);
+                let why = format!("disabled while {pause}");
+                self.leave(TriggerState::Disabled, &why, now);
             }
             _ => {}
         }

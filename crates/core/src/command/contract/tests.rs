@@ -107,10 +107,14 @@ fn r056_the_key_holds_the_workspace_where_there_is_one() {
     let payload = json!({"vendor_name": "acme_sales", "target_date": "2026-06-01"});
     let key = |context| sync().key(&payload, &context).unwrap().unwrap();
     let plain = "sync_vendor_sales:acme_sales:2026-06-01";
-    assert_eq!(key(json!({"workspace_id": null})), plain);
-    assert_eq!(key(json!({"workspace_id": "north"})), format!("north/{plain}"));
-    let lacking = sync().key(&json!({"vendor_name": "acme_sales"}), &json!({})).unwrap_err();
+    assert_eq!(key(Context::default()), plain);
+    assert_eq!(
+        key(Context { workspace_id: Some("north".to_owned()), ..Context::default() }),
+        format!("north/{plain}")
+    );
+    let lacking =
+        sync().key(&json!({"vendor_name": "acme_sales"}), &Context::default()).unwrap_err();
     assert_eq!(lacking.code(), "SF-0504");
     let endless = json!({"vendor_name": "v".repeat(300), "target_date": "d"});
-    assert_eq!(sync().key(&endless, &json!({})).unwrap_err().code(), "SF-0105");
+    assert_eq!(sync().key(&endless, &Context::default()).unwrap_err().code(), "SF-0105");
 }

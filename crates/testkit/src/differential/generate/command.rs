@@ -284,18 +284,26 @@ impl Generator {
             task_type: "mail".to_owned(),
             idx,
             params: "{}".to_owned(),
+            status: None,
             created_at: now,
         });
         let tasks: Vec<_> = tasks.collect();
+        let failed = r.chance(30);
         let run = ActivityRow {
             activity_id: r.text(&["a", "b"]),
             definition_version: 1,
-            workflow_id: r.text(&["activity-a:1", "activity-a:2", "activity-b:1"]),
+            workflow_id: r.text(&["activity-a:1", "activity-a:2", "r-c01", "r-c02"]),
             trigger_type: "cron".to_owned(),
             trigger_key: "1".to_owned(),
             context_snapshot: "{}".to_owned(),
             tasks_spawned: i64::try_from(tasks.len()).unwrap(),
+            scheduled_for: r.chance(50).then_some(now),
+            fired_at: now,
+            window: r.chance(30).then_some((Timestamp::from_micros(0), now)),
+            status: if failed { CommandStatus::Failed } else { CommandStatus::Succeeded },
+            error: failed.then(|| Error::invalid("SF-0603", "no such workflow")),
             started_at: now,
+            finished_at: now,
             run_id,
         };
         LogActivity { workspace, run, tasks }
@@ -334,9 +342,16 @@ impl Generator {
             }),
             4 => {
                 let trigger_id = r.maybe(50, |r| r.text(TRIGGERS));
-                Op::ListTriggers(ListTriggers { workspace, trigger_id })
+                let kind = r.maybe(50, |r| r.text(&["cron", "event"]));
+                Op::ListTriggers(ListTriggers { workspace, trigger_id, kind })
             }
-            5 => Op::DueTriggers(DueTriggers { workspace, limit, now }),
+            5 => {
+                let after = r.maybe(50, |r| {
+                    let before = now.as_micros() - r.number(0, 3) * DAY;
+                    (Timestamp::from_micros(before), r.text(TRIGGERS))
+                });
+                Op::DueTriggers(DueTriggers { workspace, after, limit, now })
+            }
             6 => {
                 let (a, b) = (r.number(0, 60) * DAY, r.number(0, 60) * DAY);
                 let (from, until) = (Timestamp::from_micros(a), Timestamp::from_micros(b));

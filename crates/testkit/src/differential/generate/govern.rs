@@ -186,6 +186,11 @@ impl Generator {
             failures: 2,
             cool_down: Duration::from_secs(5),
         };
+        let undone = r.maybe(10, |_| effect_id);
+        if undone.is_some() {
+            self.given_up.push(format!("r-{command_id}"));
+        }
+        let r = &mut self.random;
         Govern {
             command_id,
             actor: lease.worker.clone(),
@@ -196,7 +201,7 @@ impl Generator {
             approval: asks.then(|| Box::new(question)),
             consume: r.maybe(15, |r| r.number(0, 3)),
             health: r.maybe(20, |_| health),
-            undone: r.maybe(10, |_| effect_id),
+            undone,
             blocks: r.chance(8),
             child: r.chance(15),
             now,

@@ -4,18 +4,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use steadfast::schemars::{self, JsonSchema};
 use steadfast::{
-    Activity, Contract, Cron, Cx, Envelope, EventMatch, Ingress, ListCommands, OnEvent, Result,
-    Steadfast, Timestamp,
+    Contract, Cx, Envelope, Ingress, ListCommands, OnEvent, Result, Steadfast, Timestamp,
 };
 
-use super::{Fixture, case_table, until};
+use super::{Fixture, case_table};
 
 case_table![
     r067_an_event_makes_one_command_for_each_trigger_that_matches,
     r068_an_event_without_an_id_is_the_same_when_it_comes_again,
     filters_choose_and_bad_ones_are_refused,
     an_event_that_one_trigger_cannot_use_reaches_the_others,
-    r069_an_activity_starts_its_tasks_and_notes_them_once,
 ];
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -36,7 +34,7 @@ fn payload() -> Value {
     json!({ "order": "{event.subject}", "total": "{event.payload.total}" })
 }
 
-fn paid(id: &str, total: i64) -> Envelope {
+pub(super) fn paid(id: &str, total: i64) -> Envelope {
     let event = json!({
         "event_id": id, "type": "order.paid", "source": "shop", "subject": "order/7",
         "occurred_at": "2026-06-01T10:00:00Z", "trace_id": "t-1", "payload": { "total": total },
@@ -144,53 +142,5 @@ async fn an_event_that_one_trigger_cannot_use_reaches_the_others(f: Fixture) {
     assert_eq!(routed.commands.len(), 1);
     assert_eq!(routed.refused[0].0, "a");
     assert!(routed.refused[0].1.message().contains("{event.payload.number} is not given"));
-    fabric.shutdown().await;
-}
-
-async fn remind(_: Cx, input: Value) -> Result<Value> {
-    Ok(input)
-}
-
-/// R69, R70, R71, R72
-async fn r069_an_activity_starts_its_tasks_and_notes_them_once(f: Fixture) {
-    let activity = "550e8400-e29b-41d4-a716-446655440000";
-    let paid_orders = EventMatch { event_type: "order.paid".to_owned(), filter: None };
-    let build = || {
-        let orders = Activity::on_event(activity, paid_orders.clone())
-            .version(3)
-            .context(json!({ "total": "{event.payload.total}" }))
-            .task("mail", "remind", json!({ "to": "{event.subject}" }))
-            .task("mail", "remind", json!({ "to": "desk" }))
-            .task("call", "remind", json!({ "to": "desk" }));
-        let nightly = Activity::scheduled("nightly", Cron::cron("0 3 1 1 *"));
-        f.fabric().workflow(remind).activity(orders).activity(nightly)
-    };
-    let fabric = build().start().await.unwrap();
-    let event = paid("evt_abc123", 7);
-    let routed = fabric.deliver(&event, Ingress::SystemEvent).await.unwrap();
-    let (_, id, _) = &routed.commands[0];
-    fabric.command::<Value>(id.clone()).result().await.unwrap();
-    // Redelivered, and after a restart: one execution, one set of tasks.
-    fabric.deliver(&event, Ingress::SystemEvent).await.unwrap();
-    fabric.shutdown().await;
-    let fabric = build().start().await.unwrap();
-    fabric.deliver(&event, Ingress::SystemEvent).await.unwrap();
-    let runs = fabric.activity_runs(activity, 10).await.unwrap();
-    assert_eq!(runs.len(), 1);
-    let (run, tasks) = &runs[0];
-    assert_eq!(run.workflow_id, format!("activity-{activity}:evt_abc123"));
-    assert_eq!((run.trigger_type.as_str(), run.trigger_key.as_str()), ("event", "evt_abc123"));
-    assert_eq!((run.definition_version, run.tasks_spawned), (3, 3));
-    assert_eq!(run.context_snapshot, r#"{"total":7}"#);
-    assert_eq!(run.run_id.len(), 36, "a UUID");
-    let ids: Vec<_> = tasks.iter().map(|task| task.id.clone()).collect();
-    let id = |rest: &str| format!("task-{}:{rest}", run.run_id);
-    assert_eq!(ids, [id("call:0"), id("mail:0"), id("mail:1")]);
-    for task in tasks {
-        let child = fabric.run::<Value>(task.id.clone());
-        let params: Value = serde_json::from_str(&task.params).unwrap();
-        until("the task is done", async || child.result().await.is_ok()).await;
-        assert_eq!(child.result().await.unwrap(), params);
-    }
     fabric.shutdown().await;
 }

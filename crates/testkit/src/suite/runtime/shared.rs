@@ -7,7 +7,7 @@ use steadfast::schemars::{self, JsonSchema};
 use steadfast::{
     Backfill, Client, CommandStatus, CommandType, Contract, Cron, Cx, Envelope, EventMatch,
     Governance, Ingress, ListCommands, ListEvents, Misfire, Overlap, Result, Schedule, SlotStatus,
-    Trigger, When,
+    Trigger, TriggerState, When,
 };
 use steadfast_core::Timestamp;
 
@@ -27,6 +27,9 @@ case_table![
     r067_an_event_stays_the_same_when_its_trigger_is_edited,
     r068_senders_number_their_events_each_for_themselves,
     an_event_that_does_not_fit_the_command_is_refused,
+    x2_parents_that_end_at_once_release_their_child_once,
+    a_page_of_what_others_decide_holds_nobody_up,
+    a_pause_outlasts_a_definition_that_was_disabled,
 ];
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -313,4 +316,69 @@ async fn an_event_that_does_not_fit_the_command_is_refused(f: Fixture) {
         assert_eq!(fabric.define(&trigger).await.unwrap_err().code(), "SF-0703", "{wrong}");
     }
     fabric.shutdown().await;
+}
+
+/// X2: each child waits for two, which two workers end in the same moment: whoever is second must see it.
+async fn x2_parents_that_end_at_once_release_their_child_once(f: Fixture) {
+    let build = || f.fabric().command(pull, Contract::new());
+    let (one, two) = (build().start().await.unwrap(), build().start().await.unwrap());
+    let mut children = Vec::new();
+    for n in 0..12 {
+        let parents = [0, 1].map(|which| Night { date: format!("{n}.{which}") });
+        let first = one.submit(pull, parents[0].clone()).await.unwrap();
+        let second = two.submit(pull, parents[1].clone()).await.unwrap();
+        let child = Night { date: format!("child {n}") };
+        let child = one.submit(pull, child).after(first.id()).after(second.id()).await.unwrap();
+        children.push(child);
+    }
+    for (n, child) in children.into_iter().enumerate() {
+        assert_eq!(child.result().await.unwrap(), format!("child {n}"));
+        let events = child.events().await.unwrap();
+        let queued = events.iter().filter(|event| event.event_type == "command.queued").count();
+        assert_eq!(queued, 1, "released once");
+    }
+    one.shutdown().await;
+    two.shutdown().await;
+}
+
+/// More of them than a page has, and due before ours.
+async fn a_page_of_what_others_decide_holds_nobody_up(f: Fixture) {
+    let clock = Clock::at("2026-06-01T12:00:00Z");
+    let client = Client::over(clock.clone(), f.store.clone(), &f.workspace).unwrap();
+    let mut governed = schedules::nightly(|cron| cron.cron_expression = "0 3 * * *".to_owned());
+    governed.command.policies = vec!["permission".to_owned()];
+    let define = |n: usize| {
+        let trigger = Trigger { trigger_id: format!("theirs-{n}"), ..governed.clone() };
+        let client = client.clone();
+        async move { client.define(&trigger).await.unwrap() }
+    };
+    futures::future::join_all((0..1001).map(define)).await;
+    let ours = schedules::nightly(|cron| cron.cron_expression = "0 4 * * *".to_owned());
+    client.define(&ours).await.unwrap();
+    clock.go("2026-06-02T04:00:10Z");
+    assert_eq!(client.tick().await.unwrap(), 1);
+    let slots = client.schedule("nightly").slots(10).await.unwrap();
+    assert_eq!(slots[0].status, SlotStatus::Fired);
+    let theirs = client.schedule("theirs-7").slots(10).await.unwrap();
+    assert!(theirs.is_empty(), "they are still to be decided by who may: {theirs:?}");
+}
+
+/// Who paused it did not ask for it to go on with the next release.
+async fn a_pause_outlasts_a_definition_that_was_disabled(f: Fixture) {
+    let clock = Clock::at("2026-06-01T12:00:00Z");
+    let client = Client::over(clock.clone(), f.store.clone(), &f.workspace).unwrap();
+    let mut trigger = schedules::nightly(|_| {});
+    client.define(&trigger).await.unwrap();
+    client.schedule("nightly").pause("audit").await.unwrap();
+    for enabled in [false, true] {
+        trigger.enabled = enabled;
+        client.define(&trigger).await.unwrap();
+    }
+    let row = client.triggers().await.unwrap().remove(0);
+    assert_eq!((row.state, row.reason.as_str()), (TriggerState::Paused, "paused: audit"));
+    clock.go("2026-06-03T12:00:00Z");
+    assert_eq!(client.tick().await.unwrap(), 0);
+    client.schedule("nightly").resume().await.unwrap();
+    client.tick().await.unwrap();
+    assert_eq!(client.schedule("nightly").slots(10).await.unwrap().len(), 2, "accounted for");
 }
