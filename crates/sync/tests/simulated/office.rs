@@ -36,7 +36,8 @@ fn config() -> Config {
     Config::parse(CONFIG, "simulated.toml").unwrap()
 }
 
-/// A node: the fabric, and every night that is not over, one after another. Sets `over` after the last.
+/// A node: the fabric, and every night that is not over, one after another. Sets `over` after the
+/// last.
 pub(crate) async fn boot(
     env: Arc<SimEnv>,
     store: Arc<dyn Store>,

@@ -318,7 +318,8 @@ async fn an_event_that_does_not_fit_the_command_is_refused(f: Fixture) {
     fabric.shutdown().await;
 }
 
-/// X2: each child waits for two, which two workers end in the same moment: whoever is second must see it.
+/// X2: each child waits for two, which two workers end in the same moment: whoever is second must
+/// see it.
 async fn x2_parents_that_end_at_once_release_their_child_once(f: Fixture) {
     let build = || f.fabric().command(pull, Contract::new());
     let (one, two) = (build().start().await.unwrap(), build().start().await.unwrap());
