@@ -33,6 +33,8 @@ pub struct Leaving<'a> {
     pub approved: bool,
     /// Whether a child of the command's run asks: it may outlive the command.
     pub child: bool,
+    /// What budgets are charged more (or less) by records of this run that are not durable yet.
+    pub owed: Vec<(String, i64)>,
     /// The time.
     pub now: Timestamp,
 }
@@ -72,6 +74,38 @@ pub struct Verdict {
     pub passage: Passage,
     /// The compensation that will undo it, if it is an effect that has one.
     pub compensation: Option<String>,
+    /// What was taken from budgets for it, where it may leave.
+    pub taken: Vec<Taken>,
+    /// The budget that does not reach, where one does not.
+    pub cap: Option<CapReached>,
+}
+
+/// Some of a budget that was taken before a call, to be set right by what the call comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// The budget.
+    pub meter: String,
+    /// How much.
+    pub amount: i64,
+    /// Whether it is what the call costs; otherwise calls or retries are counted.
+    pub units: bool,
+    /// From when on nobody takes from it any more, if that is known.
+    pub until: Option<Timestamp>,
+}
+
+/// A budget that does not reach for a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CapReached {
+    /// The budget.
+    pub meter: String,
+    /// Whether nobody can lift it.
+    pub hard: bool,
+    /// What there is of it.
+    pub cap: i64,
+    /// How much of that is spent.
+    pub spent: i64,
+    /// How much the call would take.
+    pub wanted: i64,
 }
 
 /// Whether it may leave.

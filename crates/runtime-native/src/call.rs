@@ -9,9 +9,12 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::channel::mpsc;
 use futures::future::{AbortHandle, Either, abortable, select};
-use steadfast_core::driver::{Body, CallOptions, Kind, Outcome, Record, SlotRequest, panic_error};
+use steadfast_core::driver::{
+    Body, CallOptions, Kind, Outcome, Record, Said, SlotRequest, panic_error,
+};
 use steadfast_core::effect::EffectSpec;
-use steadfast_core::{Error, ErrorClass, Timestamp, json};
+use steadfast_core::gate::Taken;
+use steadfast_core::{Error, ErrorClass, Timestamp, json, limits};
 use steadfast_store::{StoreExt, op};
 use tracing::Instrument;
 
@@ -65,6 +68,8 @@ pub(crate) struct Call {
     pub(crate) consume: Option<i64>,
     /// Events that its next record brings.
     pub(crate) notes: Vec<op::NewEvent>,
+    /// What was taken of budgets for the attempt under way.
+    pub(crate) taken: Vec<Taken>,
 }
 
 /// What somebody has to say before a call goes on.
@@ -118,18 +123,45 @@ impl Call {
         self.options.retried_as.as_deref()
     }
 
+    /// What the connector has said of the attempt that ended.
+    pub(crate) fn said(&self) -> Option<Said> {
+        let guard = self.options.guard.as_ref()?;
+        guard.said.lock().expect("invariant: not poisoned").take()
+    }
+
+    /// What was taken of budgets, set right: all of it goes back where nothing was sent, and what
+    /// the other side says that it cost counts instead of the price.
+    pub(crate) fn charges(&mut self, said: Option<&Said>) -> Vec<op::Charge> {
+        let cost = said.and_then(|said| said.cost_units).map(|units| units.min(limits::COST_UNITS));
+        let cost = cost.and_then(|units| i64::try_from(units).ok());
+        let sent = self.sent;
+        let taken = std::mem::take(&mut self.taken).into_iter().filter_map(|taken| {
+            let amount = match cost {
+                _ if !sent => -taken.amount,
+                Some(cost) if taken.units => cost - taken.amount,
+                _ => 0,
+            };
+            let Taken { meter, until, .. } = taken;
+            (amount != 0).then_some(op::Charge { meter, amount, until })
+        });
+        taken.collect()
+    }
+
     /// The connector's call of an attempt that ended, for the ledger.
     pub(crate) fn invocation(
         &self,
         execution: &Execution,
         id: u64,
         record: &Record,
+        said: Option<Said>,
     ) -> Option<op::InvocationRow> {
         let guard = self.options.guard.as_ref()?;
         let calling = guard.calling.as_ref().filter(|_| self.sent || self.blocked)?;
-        let said = guard.said.lock().expect("invariant: not poisoned").take();
         let error = record.outcome.as_ref().err();
-        let (actual, outputs) = said.map_or_else(Default::default, |s| (s.actual, s.summary));
+        let (actual, outputs) = said.map_or_else(Default::default, |said| {
+            let cost = said.cost_units.map(|units| format!(", {units} cost units"));
+            (said.actual, said.summary + cost.as_deref().unwrap_or_default())
+        });
         let verification = match error {
             _ if self.blocked => "blocked",
             Some(_) => "failed",

@@ -77,6 +77,8 @@ pub struct Said {
     pub actual: String,
     /// A line for people.
     pub summary: String,
+    /// What it cost, in units, where the other side said.
+    pub cost_units: Option<u64>,
 }
 
 impl fmt::Debug for Guard {

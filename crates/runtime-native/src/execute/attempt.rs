@@ -32,6 +32,8 @@ impl Execution {
         {
             // It stays on record as begun: what became of it is asked, not guessed.
             call.doubt = Some(error.clone());
+            // It was sent, so what was taken for it is spent.
+            call.taken.clear();
             let (name, attempt) = (call.name.clone(), call.attempt);
             self.waits.insert(ended.id, Wait::Retry { name, attempt, until: now });
             self.calls.insert(ended.id, call);

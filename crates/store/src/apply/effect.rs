@@ -355,7 +355,12 @@ pub(super) async fn list(tx: &mut impl Tx, op: &ListEffects) -> Result<Effects, 
 }
 
 /// Enters a connector's call.
-pub(super) async fn called(tx: &mut impl Tx, ws: &str, call: &InvocationRow) -> Result<(), Error> {
+/// Enters a call in the ledger; false if it is there already.
+pub(super) async fn called(
+    tx: &mut impl Tx,
+    ws: &str,
+    call: &InvocationRow,
+) -> Result<bool, Error> {
     let row = params! {
         workspace: ws, invocation_id: &call.invocation_id, command_id: &call.command_id,
         run_id: &call.run_id, connector: &call.connector, agent: &call.agent,
@@ -365,8 +370,7 @@ pub(super) async fn called(tx: &mut impl Tx, ws: &str, call: &InvocationRow) -> 
         error: call.error.as_ref().map(rows::error_text), latency_us: call.latency_us,
         now: call.created_at,
     };
-    tx.execute("invocation_insert", row).await?;
-    Ok(())
+    Ok(tx.execute("invocation_insert", row).await? == 1)
 }
 
 pub(super) async fn invocations(

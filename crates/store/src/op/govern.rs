@@ -27,6 +27,9 @@ pub struct Govern {
     pub consume: Option<i64>,
     /// How a connector's call went, for its breaker.
     pub health: Option<Health>,
+    /// What it took of budgets, set right. With a call they are counted when its row enters the
+    /// ledger, so that a repeated request does not count them again.
+    pub charges: Vec<Charge>,
     /// An effect that was taken back.
     pub undone: Option<String>,
     /// The command cannot go on until somebody says what became of the effect, if it moved.
@@ -285,10 +288,12 @@ pub enum Take {
     Budget {
         /// The budget.
         meter: String,
-        /// How much.
+        /// How much; nothing where nobody knows before: then only what is spent counts.
         amount: i64,
         /// How much there is.
         cap: i64,
+        /// From when on nobody takes from it any more, if that is known.
+        until: Option<Timestamp>,
     },
     /// Nothing, but only while a breaker lets calls through.
     Breaker {
@@ -317,8 +322,26 @@ impl Take {
 pub enum Spent {
     /// All was taken.
     Done,
-    /// Nothing was: this one has not enough, until then if it is known.
-    Short(String, Option<Timestamp>),
+    /// Nothing was: this one has not enough.
+    Short {
+        /// Which.
+        meter: String,
+        /// What it holds: of a budget, how much is spent.
+        spent: i64,
+        /// Until when, if that is known.
+        until: Option<Timestamp>,
+    },
+}
+
+/// More or less of a budget than was taken before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Charge {
+    /// The budget.
+    pub meter: String,
+    /// How much more; less if it is negative. There is never less than nothing spent.
+    pub amount: i64,
+    /// From when on nobody takes from it any more, if that is known.
+    pub until: Option<Timestamp>,
 }
 
 /// How a connector's call went.

@@ -9,9 +9,9 @@ use steadfast_core::{
     CommandEvent, CommandStatus, EffectEvent, EffectStatus, Error, Timestamp, limits,
 };
 use steadfast_store::op::{
-    EffectChange, EffectRow, Effects, EventRow, Govern, Health, InvocationRow, Invocations, Lease,
-    ListEffects, ListInvocations, NewEffect, Resolve, ResolvedEffect, Signal, Spend, Spent, Take,
-    Truth, is_stopped, met, not_begun,
+    Charge, EffectChange, EffectRow, Effects, EventRow, Govern, Health, InvocationRow, Invocations,
+    Lease, ListEffects, ListInvocations, NewEffect, Resolve, ResolvedEffect, Signal, Spend, Spent,
+    Take, Truth, is_stopped, met, not_begun,
 };
 
 use super::command::Step;
@@ -28,9 +28,11 @@ impl Model {
         if let Some(change) = &what.effect {
             moved = self.change_effect(ws, run_id, what, change)?;
         }
+        let mut new = true;
         if let Some(call) = &what.invocation {
             let at = key(ws, &call.invocation_id);
-            if !self.invocations.has(&at) {
+            new = !self.invocations.has(&at);
+            if new {
                 self.invocations.put(at, (**call).clone());
             }
         }
@@ -39,6 +41,9 @@ impl Model {
         }
         if let Some(health) = &what.health {
             self.report_health(ws, health, what);
+        }
+        if new {
+            self.charge(ws, &what.charges);
         }
         if let Some(effect_id) = &what.undone {
             self.effects.edit(&key(ws, effect_id), |effect| {
@@ -337,7 +342,7 @@ impl Model {
             let (amount, at) = self.meters.get(&key(ws, take.meter())).copied().unwrap_or_default();
             let short = |until: Option<i64>| {
                 let until = until.map(steadfast_core::Timestamp::from_micros);
-                Spent::Short(take.meter().to_owned(), until)
+                Spent::Short { meter: take.meter().to_owned(), spent: amount, until }
             };
             let next = match take {
                 Take::Rate { calls, per, .. } => {
@@ -348,11 +353,11 @@ impl Model {
                     }
                     (amount, full)
                 }
-                Take::Budget { amount: more, cap, .. } => {
+                Take::Budget { amount: more, cap, until, .. } => {
                     if amount + more > *cap {
                         return short(None);
                     }
-                    (amount + more, at)
+                    (amount + more, until.map_or(at, |until| at.max(until.as_micros())))
                 }
                 Take::Breaker { .. } if at > now => return short(Some(at)),
                 Take::Breaker { failures, cool_down, .. } => {
@@ -366,6 +371,15 @@ impl Model {
             self.meters.put(key(ws, &meter), value);
         }
         Spent::Done
+    }
+
+    fn charge(&mut self, ws: &str, charges: &[Charge]) {
+        for charge in charges {
+            let at = key(ws, &charge.meter);
+            let (amount, moment) = self.meters.get(&at).copied().unwrap_or_default();
+            let kept = charge.until.map_or(moment, |until| moment.max(until.as_micros()));
+            self.meters.put(at, ((amount + charge.amount).max(0), kept));
+        }
     }
 
     fn report_health(&mut self, ws: &str, health: &Health, what: &Govern) {

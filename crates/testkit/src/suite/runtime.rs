@@ -8,6 +8,7 @@ mod approvals;
 mod bypass;
 mod clock;
 mod commands;
+mod costs;
 mod effects;
 mod events;
 mod messages;
@@ -54,6 +55,7 @@ pub fn cases() -> Vec<(&'static str, Case)> {
         events::CASES,
         policy::CASES,
         bypass::CASES,
+        costs::CASES,
         effects::CASES,
         saga::CASES,
         approvals::CASES,

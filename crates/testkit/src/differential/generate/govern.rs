@@ -6,9 +6,9 @@ use steadfast_core::approval::Vote;
 use steadfast_core::{ApprovalStatus, EffectEvent, EffectStatus, Error, Timestamp};
 use steadfast_store::Op;
 use steadfast_store::op::{
-    Decide, EffectChange, Govern, Health, Hold, InvocationRow, Lease, ListApprovals, ListEffects,
-    ListInvocations, NewApproval, NewEffect, NewEvent, Resolve, SettleApprovals, Spend, Take,
-    Truth,
+    Charge, Decide, EffectChange, Govern, Health, Hold, InvocationRow, Lease, ListApprovals,
+    ListEffects, ListInvocations, NewApproval, NewEffect, NewEvent, Resolve, SettleApprovals,
+    Spend, Take, Truth,
 };
 
 use super::{Generator, SECOND};
@@ -104,7 +104,10 @@ impl Generator {
         let meter = r.text(METERS);
         match r.below(3) {
             0 => Take::Rate { meter, calls: 2, per: Duration::from_secs(10) },
-            1 => Take::Budget { meter, amount: r.number(1, 3), cap: 20 },
+            1 => {
+                let until = r.maybe(30, |r| Timestamp::from_micros(r.number(0, 900) * SECOND));
+                Take::Budget { meter, amount: r.number(0, 3), cap: 5, until }
+            }
             _ => Take::Breaker { meter, failures: 2, cool_down: Duration::from_secs(5) },
         }
     }
@@ -186,6 +189,12 @@ impl Generator {
             failures: 2,
             cool_down: Duration::from_secs(5),
         };
+        let charges = (0..r.below(3)).map(|_| Charge {
+            meter: r.text(METERS),
+            amount: r.number(-3, 4),
+            until: r.maybe(30, |r| Timestamp::from_micros(r.number(0, 900) * SECOND)),
+        });
+        let charges = charges.collect();
         Govern {
             command_id,
             actor: lease.worker.clone(),
@@ -196,6 +205,7 @@ impl Generator {
             approval: asks.then(|| Box::new(question)),
             consume: r.maybe(15, |r| r.number(0, 3)),
             health: r.maybe(20, |_| health),
+            charges,
             undone: r.maybe(10, |_| effect_id),
             blocks: r.chance(8),
             child: r.chance(15),

@@ -23,6 +23,8 @@ pub(super) struct Stub {
     script: Arc<Mutex<Script>>,
     /// What it says it did, where that is not what it was asked.
     lies: Option<&'static str>,
+    /// What it says that a call cost.
+    bill: Option<u64>,
 }
 
 impl Stub {
@@ -34,6 +36,7 @@ impl Stub {
             sent: Arc::default(),
             script: Arc::default(),
             lies: None,
+            bill: None,
         }
     }
 
@@ -44,6 +47,11 @@ impl Stub {
 
     pub(super) fn lying(mut self, actual: &'static str) -> Self {
         self.lies = Some(actual);
+        self
+    }
+
+    pub(super) fn billing(mut self, units: u64) -> Self {
+        self.bill = Some(units);
         self
     }
 
@@ -78,7 +86,7 @@ impl Connector for Stub {
             let said = self.script.lock().unwrap().pop_front().unwrap_or(Ok(()));
             said?;
             let actual = self.lies.unwrap_or(&request.operation).to_owned();
-            Ok(Inbound { output: json!({ "ok": true }), actual, summary: "200".to_owned() })
+            Ok(Inbound::new(json!({ "ok": true }), actual, "200").costing(self.bill))
         })
     }
 
