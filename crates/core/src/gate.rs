@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::command::Context;
 use crate::effect::EffectSpec;
 use crate::error::{Error, Result};
-use crate::policy::Judgement;
+use crate::policy::{Asks, Judgement};
 use crate::time::Timestamp;
 
 /// What is about to leave.
@@ -117,13 +117,8 @@ pub enum Passage {
     Go,
     /// It may not. The error says whether another try makes sense, such as when a rate is used up.
     Refused(Error),
-    /// So many people have to say yes first.
-    Ask {
-        /// How many.
-        approvers: u32,
-        /// Why.
-        reason: String,
-    },
+    /// People have to say yes first.
+    Ask(Box<Asks>),
     /// It is only shown: a dry run.
     Plan,
 }

@@ -5,6 +5,7 @@
 //! beyond the hard one nobody is.
 //! Deliberately absent: currencies. A unit is worth what its users agree on, once.
 
+use steadfast_core::approval::ApprovalRequest;
 use steadfast_core::connector::Connectors;
 use steadfast_core::gate::{CapReached, Leaving};
 use steadfast_core::policy::Finding;
@@ -33,7 +34,12 @@ pub struct Budget {
     by_day: bool,
     soft: Option<u64>,
     hard: Option<u64>,
+    /// How many people are asked at the soft cap, and which.
+    asks: Option<(u32, Vec<String>)>,
 }
+
+/// How many people are asked at the soft cap, unless it is said.
+const APPROVERS: u32 = 2;
 
 /// What a budget counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +76,7 @@ impl Budget {
             by_day: false,
             soft: Some(cap),
             hard: None,
+            asks: None,
         }
     }
 
@@ -130,6 +137,17 @@ impl Budget {
         self
     }
 
+    /// Beyond the cap so many of these are asked, by name or with a `*` at the end, instead of any
+    /// two.
+    pub fn asking<S: Into<String>>(
+        mut self,
+        approvers: u32,
+        among: impl IntoIterator<Item = S>,
+    ) -> Self {
+        self.asks = Some((approvers, among.into_iter().map(Into::into).collect()));
+        self
+    }
+
     /// Takes the caps of another one that counts the same, where they are lower.
     fn within(&mut self, other: &Self) {
         let lower = |a: Option<u64>, b: Option<u64>| match (a, b) {
@@ -137,6 +155,7 @@ impl Budget {
             (a, b) => a.or(b),
         };
         (self.soft, self.hard) = (lower(self.soft, other.soft), lower(self.hard, other.hard));
+        self.asks = other.asks.clone().or(self.asks.take());
     }
 
     fn is_like(&self, other: &Self) -> bool {
@@ -160,6 +179,10 @@ impl Budget {
         {
             let text = format!("a budget is for connector \"{name}\", which is not there");
             return Err(Error::invalid("SF-0805", text));
+        }
+        if let Some((approvers, among)) = &self.asks {
+            let asked = ApprovalRequest::new("cost", "cost").approvers(*approvers);
+            asked.among(among.clone()).check()?;
         }
         let most = i64::MAX.unsigned_abs();
         match (self.soft, self.hard) {
@@ -237,7 +260,7 @@ impl Due<'_> {
 
     /// What follows where the budget, of which so much is spent, does not reach.
     pub(crate) fn short(&self, spent: i64) -> (Finding, CapReached) {
-        let Budget { soft, hard, counts, .. } = self.budget;
+        let Budget { soft, hard, counts, asks, .. } = self.budget;
         let spent = spent.saturating_add(self.owed).max(0);
         let after = spent.saturating_add(self.wanted);
         let denied = hard.map(bounded).filter(|hard| after > *hard);
@@ -249,7 +272,12 @@ impl Due<'_> {
         }
         let finding = match denied {
             Some(_) => Finding::deny("cost_cap", text),
-            None => Finding::approval("cost_cap", 2, text),
+            None => match asks {
+                Some((approvers, among)) => {
+                    Finding::approval("cost_cap", *approvers, text).among(among.clone())
+                }
+                None => Finding::approval("cost_cap", APPROVERS, text),
+            },
         };
         let (meter, hard) = (self.take.meter().to_owned(), denied.is_some());
         (finding, CapReached { meter, hard, cap, spent, wanted: self.wanted })

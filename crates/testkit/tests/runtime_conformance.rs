@@ -128,6 +128,8 @@ const SHOWN: &[(&str, &str)] = &[
     ("X5", "x5_a_compensation_that_does_more_than_declared_is_told_of"),
     ("X11", "x11_different_people_each_once_and_never_for_oneself"),
     ("X11", "x11_time_runs_out_and_late_answers_change_nothing"),
+    ("X11", "x11_a_rule_says_who_is_asked_how_many_and_for_how_long"),
+    ("X11", "x11_a_rule_that_nobody_could_satisfy_denies"),
     ("X8", "x8_a_missed_slot_is_told_even_under_skip"),
     ("X9", "x9_a_start_removes_what_is_no_longer_defined"),
     ("R30, R32", "r030_the_chain_is_whole_after_retention"),

@@ -55,9 +55,9 @@ impl Execution {
                     self.calls.insert(id, call);
                     return Ok(self.attempt_ended(Ended { id, outcome: Err(error) }));
                 }
-                Passage::Ask { approvers, reason } => {
+                Passage::Ask(asks) => {
                     call.governed = true;
-                    let asked = self.question(id, &call, &guard, approvers, reason);
+                    let asked = self.question(id, &call, &guard, *asks);
                     match self.known_answer(&asked).await? {
                         Some(Ok(_)) if !call.approved => call.approved = true,
                         Some(Err(error)) => return Ok(self.refused_by_people(id, call, error)),

@@ -289,8 +289,10 @@ pub(super) fn set(judgement: &mut Judgement, stage: Stage, finding: Finding) {
 }
 
 pub(super) fn ask(judgement: &Judgement) -> Passage {
-    let reason = judgement.decisive().map(|d| d.finding.reason.clone()).unwrap_or_default();
-    Passage::Ask { approvers: judgement.approvers().max(1), reason }
+    match judgement.asks() {
+        Ok(asks) => Passage::Ask(Box::new(asks)),
+        Err(nobody) => Passage::Refused(nobody),
+    }
 }
 
 /// A refusal before any stage was asked; the audit has it as a decision all the same.

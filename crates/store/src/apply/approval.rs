@@ -324,10 +324,17 @@ impl ApprovalRow {
 
     /// Whether somebody may answer.
     pub fn may(&self, approver: &str) -> bool {
+        self.asked.may(approver)
+    }
+}
+
+impl crate::op::NewApproval {
+    /// Whether somebody may answer.
+    pub fn may(&self, approver: &str) -> bool {
         let is = |pattern: &String| match pattern.strip_suffix('*') {
             Some(start) => approver.starts_with(start),
             None => pattern == approver,
         };
-        self.asked.among.is_empty() || self.asked.among.iter().any(is)
+        self.among.is_empty() || self.among.iter().any(is)
     }
 }
