@@ -9,9 +9,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::channel::mpsc;
 use futures::future::{AbortHandle, Either, abortable, select};
-use steadfast_core::driver::{
-    Body, CallOptions, Kind, Outcome, Record, Said, SlotRequest, panic_error,
-};
+use steadfast_core::driver::{Body, CallOptions, Kind, Outcome, Said, SlotRequest, panic_error};
 use steadfast_core::effect::EffectSpec;
 use steadfast_core::gate::Taken;
 use steadfast_core::{Error, ErrorClass, Timestamp, json, limits};
@@ -68,6 +66,8 @@ pub(crate) struct Call {
     pub(crate) consume: Option<i64>,
     /// Events that its next record brings.
     pub(crate) notes: Vec<op::NewEvent>,
+    /// Calls that its next record brings: attempts that got no clear answer, and probes.
+    pub(crate) unentered: Vec<op::InvocationRow>,
     /// What was taken of budgets for the attempt under way.
     pub(crate) taken: Vec<Taken>,
 }
@@ -152,22 +152,63 @@ impl Call {
         &self,
         execution: &Execution,
         id: u64,
-        record: &Record,
+        error: Option<&Error>,
         said: Option<Said>,
     ) -> Option<op::InvocationRow> {
-        let guard = self.options.guard.as_ref()?;
-        let calling = guard.calling.as_ref().filter(|_| self.sent || self.blocked)?;
-        let error = record.outcome.as_ref().err();
-        let (actual, outputs) = said.map_or_else(Default::default, |said| {
+        let mut row = self.row(execution, id).filter(|_| self.sent || self.blocked)?;
+        if let Some(said) = said {
             let cost = said.cost_units.map(|units| format!(", {units} cost units"));
-            (said.actual, said.summary + cost.as_deref().unwrap_or_default())
-        });
+            row.actual = said.actual;
+            row.outputs = said.summary + cost.as_deref().unwrap_or_default();
+        }
         let verification = match error {
             _ if self.blocked => "blocked",
             Some(_) => "failed",
-            None if actual == calling.operation => "verified",
+            None if row.actual == row.intended => "verified",
             None => "contradicted",
         };
+        Some(op::InvocationRow {
+            verification: verification.to_owned(),
+            error: error.cloned(),
+            ..row
+        })
+    }
+
+    /// The question whether an attempt did it, for the ledger.
+    pub(crate) fn probe_call(
+        &self,
+        execution: &Execution,
+        id: u64,
+        number: u32,
+        error: Option<&Error>,
+    ) -> Option<op::InvocationRow> {
+        let row = self.row(execution, id).filter(|_| self.governed)?;
+        let (intended, answered) = (format!("probe {}", row.intended), error.is_none());
+        Some(op::InvocationRow {
+            invocation_id: format!("{}_p{number}", row.invocation_id),
+            actual: if answered { intended.clone() } else { String::new() },
+            intended,
+            side_effect: false,
+            verification: if answered { "verified" } else { "failed" }.to_owned(),
+            error: error.cloned(),
+            ..row
+        })
+    }
+
+    /// A call that was under way when its code stopped waiting for it, for the ledger.
+    pub(crate) fn abandoned(&self, execution: &Execution, id: u64) -> Option<op::InvocationRow> {
+        let text = "the code did not wait for its end: what became of it is not known";
+        let error = Error::new(ErrorClass::Cancelled, "SF-0841", text);
+        match self.probing {
+            true => self.probe_call(execution, id, self.probes + 1, Some(&error)),
+            false => self.invocation(execution, id, Some(&error), None).filter(|_| self.governed),
+        }
+    }
+
+    /// What all rows of its calls have in common, where a connector is called.
+    fn row(&self, execution: &Execution, id: u64) -> Option<op::InvocationRow> {
+        let guard = self.options.guard.as_ref()?;
+        let calling = guard.calling.as_ref()?;
         let now = execution.now();
         Some(op::InvocationRow {
             invocation_id: format!("tool_{}_{}", execution.place(id), self.attempt),
@@ -176,13 +217,13 @@ impl Call {
             connector: calling.connector.clone(),
             agent: execution.context().requested_by.clone(),
             intended: calling.operation.clone(),
-            actual,
+            actual: String::new(),
             inputs: json::digest(&calling.input),
-            outputs,
+            outputs: String::new(),
             side_effect: guard.effect.is_some(),
             idempotency_key: guard.effect.as_ref().map_or_else(String::new, |e| e.key.clone()),
-            verification: verification.to_owned(),
-            error: error.cloned(),
+            verification: "failed".to_owned(),
+            error: None,
             latency_us: now.as_micros() - self.began_at.as_micros(),
             created_at: now,
         })

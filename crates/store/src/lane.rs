@@ -76,6 +76,7 @@ fn place(op: &Op) -> usize {
         Op::SettleCommands(op) => (&op.workspace, &op.workspace),
         Op::SettleApprovals(op) => (&op.workspace, &op.workspace),
         Op::Spend(op) => (&op.workspace, &op.workspace),
+        Op::EnterCalls(op) => (&op.workspace, &op.workspace),
         Op::Decide(op) => (&op.workspace, &op.approval_id),
         Op::Resolve(op) => (&op.workspace, &op.effect_id),
         Op::PutTrigger(op) => (&op.workspace, &op.trigger.trigger_id),

@@ -167,6 +167,7 @@ impl Execution {
             settles: None,
             consume: None,
             notes: Vec::new(),
+            unentered: Vec::new(),
             taken: Vec::new(),
         }
     }

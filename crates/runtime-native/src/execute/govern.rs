@@ -142,6 +142,7 @@ impl Execution {
                 With::Govern(Box::new(Govern {
                     events,
                     effect: Some(effect),
+                    invocations: call.unentered.clone(),
                     consume: call.consume.take(),
                     ..self.govern()
                 }))
@@ -155,6 +156,9 @@ impl Execution {
                 self.calls.insert(id, call);
                 let refusal = refused(refusal);
                 return Ok(self.attempt_ended(Ended { id, outcome: Err(refusal) }));
+            }
+            if governed {
+                call.unentered.clear();
             }
         }
         if call.kind != Kind::Read || call.attempt > 1 {
@@ -289,11 +293,14 @@ impl Execution {
             events.push(self.note(id, call.attempt, "cost.cap_reached", "audit", about));
         }
         let said = call.said();
+        let charges = call.charges(said.as_ref());
+        let mut invocations = std::mem::take(&mut call.unentered);
+        invocations.extend(call.invocation(self, id, record.outcome.as_ref().err(), said));
         let with = Govern {
             events,
             effect,
-            charges: call.charges(said.as_ref()),
-            invocation: call.invocation(self, id, record, said).map(Box::new),
+            charges,
+            invocations,
             health: call.health(&record.outcome, &self.registry),
             consume: call.consume.take(),
             ..self.govern()

@@ -129,6 +129,7 @@ impl Execution {
             events,
             effect: planned.map(|new| EffectChange::Plan(Box::new(new))),
             approval: Some(Box::new(asked)),
+            invocations: std::mem::take(&mut call.unentered),
             ..self.govern()
         };
         let with = Some(With::Govern(Box::new(with)));

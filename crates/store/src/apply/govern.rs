@@ -30,10 +30,10 @@ pub(super) async fn write(
             Err(refusal) => return Ok(Some(refusal)),
         }
     }
-    let new = match &what.invocation {
-        Some(call) => effect::called(tx, ws, call).await?,
-        None => true,
-    };
+    let mut new = true;
+    for call in &what.invocations {
+        new = effect::called(tx, ws, call).await?;
+    }
     if let Some(asked) = &what.approval {
         approval::ask(tx, ws, &what.command_id, run_id, asked, what.now).await?;
     }

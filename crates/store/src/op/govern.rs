@@ -19,8 +19,8 @@ pub struct Govern {
     pub events: Vec<NewEvent>,
     /// What became of an effect.
     pub effect: Option<EffectChange>,
-    /// A connector's call, for the ledger.
-    pub invocation: Option<Box<InvocationRow>>,
+    /// Calls of connectors, for the ledger; the charges are those of the last.
+    pub invocations: Vec<InvocationRow>,
     /// People are asked.
     pub approval: Option<Box<NewApproval>>,
     /// The answer of this number is taken.
@@ -165,6 +165,20 @@ pub struct InvocationRow {
     /// When it ended.
     pub created_at: Timestamp,
 }
+
+/// Enters calls in the ledger of which no record will tell: whoever made them no longer waits for
+/// their end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EnterCalls {
+    /// The workspace.
+    pub workspace: String,
+    /// The calls.
+    pub calls: Vec<InvocationRow>,
+}
+
+/// So many were not there before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entered(pub u64);
 
 /// Which effects.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -9,9 +9,9 @@ use steadfast_core::{
     CommandEvent, CommandStatus, EffectEvent, EffectStatus, Error, Timestamp, limits,
 };
 use steadfast_store::op::{
-    Charge, EffectChange, EffectRow, Effects, EventRow, Govern, Health, InvocationRow, Invocations,
-    Lease, ListEffects, ListInvocations, NewEffect, Resolve, ResolvedEffect, Signal, Spend, Spent,
-    Take, Truth, is_stopped, met, not_begun,
+    Charge, EffectChange, EffectRow, Effects, EnterCalls, Entered, EventRow, Govern, Health,
+    InvocationRow, Invocations, Lease, ListEffects, ListInvocations, NewEffect, Resolve,
+    ResolvedEffect, Signal, Spend, Spent, Take, Truth, is_stopped, met, not_begun,
 };
 
 use super::command::Step;
@@ -29,12 +29,8 @@ impl Model {
             moved = self.change_effect(ws, run_id, what, change)?;
         }
         let mut new = true;
-        if let Some(call) = &what.invocation {
-            let at = key(ws, &call.invocation_id);
-            new = !self.invocations.has(&at);
-            if new {
-                self.invocations.put(at, (**call).clone());
-            }
+        for call in &what.invocations {
+            new = self.called(ws, call);
         }
         if let Some(asked) = &what.approval {
             self.ask(ws, &what.command_id, run_id, asked, what.now);
@@ -75,6 +71,20 @@ impl Model {
             self.put_event(ws, event);
         }
         Ok(())
+    }
+
+    fn called(&mut self, ws: &str, call: &InvocationRow) -> bool {
+        let at = key(ws, &call.invocation_id);
+        let new = !self.invocations.has(&at);
+        if new {
+            self.invocations.put(at, call.clone());
+        }
+        new
+    }
+
+    pub(super) fn enter_calls(&mut self, op: &EnterCalls) -> Entered {
+        let calls = op.calls.iter().take(limits::PAGE_ROWS);
+        Entered(calls.map(|call| u64::from(self.called(&op.workspace, call))).sum())
     }
 
     /// Writes an event, unless one of its id is there.

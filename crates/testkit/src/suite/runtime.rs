@@ -11,6 +11,7 @@ mod commands;
 mod costs;
 mod effects;
 mod events;
+mod ledger;
 mod messages;
 mod policy;
 mod publish;
@@ -57,6 +58,7 @@ pub fn cases() -> Vec<(&'static str, Case)> {
         bypass::CASES,
         costs::CASES,
         effects::CASES,
+        ledger::CASES,
         saga::CASES,
         approvals::CASES,
         publish::CASES,

@@ -6,9 +6,9 @@ use steadfast_core::approval::Vote;
 use steadfast_core::{ApprovalStatus, EffectEvent, EffectStatus, Error, Timestamp};
 use steadfast_store::Op;
 use steadfast_store::op::{
-    Charge, Decide, EffectChange, Govern, Health, Hold, InvocationRow, Lease, ListApprovals,
-    ListEffects, ListInvocations, NewApproval, NewEffect, NewEvent, Resolve, SettleApprovals,
-    Spend, Take, Truth,
+    Charge, Decide, EffectChange, EnterCalls, Govern, Health, Hold, InvocationRow, Lease,
+    ListApprovals, ListEffects, ListInvocations, NewApproval, NewEffect, NewEvent, Resolve,
+    SettleApprovals, Spend, Take, Truth,
 };
 
 use super::{Generator, SECOND};
@@ -54,7 +54,11 @@ impl Generator {
                 let takes = (0..r.below(3)).map(|_| self.take()).collect();
                 Op::Spend(Spend { workspace, takes, now })
             }
-            80..87 => Op::ListEffects(ListEffects {
+            80..82 => {
+                let calls = (0..2).map(|_| self.invocation(&command_id, "r-late")).collect();
+                Op::EnterCalls(EnterCalls { workspace, calls })
+            }
+            82..87 => Op::ListEffects(ListEffects {
                 workspace,
                 command_id: r.maybe(60, |_| command_id),
                 key: r.maybe(20, |r| r.text(&["k1", "k2"])),
@@ -154,6 +158,8 @@ impl Generator {
         let now = self.now();
         let (effect, question) = (self.effect_change(), self.question());
         let effect_id = self.effect_id();
+        let calls = [0, 0, 1, 2][usize::try_from(self.random.below(4)).unwrap()];
+        let invocations = (0..calls).map(|_| self.invocation(&command_id, &lease.run_id)).collect();
         let asks = self.random.chance(30);
         if asks {
             self.asked.push(question.approval_id.clone());
@@ -166,23 +172,6 @@ impl Generator {
             payload: "{}".to_owned(),
         });
         let events = events.collect();
-        let call = InvocationRow {
-            invocation_id: format!("tool_{}", r.below(9)),
-            command_id: command_id.clone(),
-            run_id: lease.run_id.clone(),
-            connector: r.text(&["crm", "Crm"]),
-            agent: "user:1".to_owned(),
-            intended: "GET /a".to_owned(),
-            actual: r.text(&["GET /a", ""]),
-            inputs: "sha256:0".to_owned(),
-            outputs: "200".to_owned(),
-            side_effect: r.chance(50),
-            idempotency_key: r.text(&["", "k1"]),
-            verification: r.text(&["verified", "failed", "blocked", "contradicted"]),
-            error: r.maybe(30, |_| Error::app("no")),
-            latency_us: r.number(0, 9),
-            created_at: now,
-        };
         let health = Health {
             meter: r.text(METERS),
             ok: r.chance(40),
@@ -201,7 +190,7 @@ impl Generator {
             trace_id: "0af7651916cd43dd8448eb211c80319c".to_owned(),
             events,
             effect: r.maybe(90, |_| effect),
-            invocation: r.maybe(30, |_| Box::new(call)),
+            invocations,
             approval: asks.then(|| Box::new(question)),
             consume: r.maybe(15, |r| r.number(0, 3)),
             health: r.maybe(20, |_| health),
@@ -210,6 +199,29 @@ impl Generator {
             blocks: r.chance(8),
             child: r.chance(15),
             now,
+        }
+    }
+
+    /// A connector's call.
+    fn invocation(&mut self, command_id: &str, run_id: &str) -> InvocationRow {
+        let now = self.now();
+        let r = &mut self.random;
+        InvocationRow {
+            invocation_id: format!("tool_{}", r.below(9)),
+            command_id: command_id.to_owned(),
+            run_id: run_id.to_owned(),
+            connector: r.text(&["crm", "Crm"]),
+            agent: "user:1".to_owned(),
+            intended: "GET /a".to_owned(),
+            actual: r.text(&["GET /a", ""]),
+            inputs: "sha256:0".to_owned(),
+            outputs: "200".to_owned(),
+            side_effect: r.chance(50),
+            idempotency_key: r.text(&["", "k1"]),
+            verification: r.text(&["verified", "failed", "blocked", "contradicted"]),
+            error: r.maybe(30, |_| Error::app("no")),
+            latency_us: r.number(0, 9),
+            created_at: now,
         }
     }
 

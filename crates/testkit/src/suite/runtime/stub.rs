@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::json;
-use steadfast::connector::{Connector, Inbound, Limits, Operation, Outbound};
+use steadfast::connector::{Connector, Inbound, Limits, Operation, Outbound, Probe};
 use steadfast::{Result, Retry};
 
 /// What the stub says next; when it has nothing to say, it says yes.
@@ -25,6 +26,10 @@ pub(super) struct Stub {
     lies: Option<&'static str>,
     /// What it says that a call cost.
     bill: Option<u64>,
+    /// What it says when it is asked whether something was done; then, that it cannot tell.
+    memory: Arc<Mutex<VecDeque<Result<Probe>>>>,
+    /// How long it takes to answer.
+    takes: Duration,
 }
 
 impl Stub {
@@ -37,6 +42,8 @@ impl Stub {
             script: Arc::default(),
             lies: None,
             bill: None,
+            memory: Arc::default(),
+            takes: Duration::ZERO,
         }
     }
 
@@ -53,6 +60,15 @@ impl Stub {
     pub(super) fn billing(mut self, units: u64) -> Self {
         self.bill = Some(units);
         self
+    }
+
+    pub(super) fn slow(mut self, takes: Duration) -> Self {
+        self.takes = takes;
+        self
+    }
+
+    pub(super) fn remembers(&self, answers: impl IntoIterator<Item = Result<Probe>>) {
+        self.memory.lock().unwrap().extend(answers);
     }
 
     pub(super) fn answers(&self, answers: impl IntoIterator<Item = Result<()>>) {
@@ -83,11 +99,17 @@ impl Connector for Stub {
     fn send<'a>(&'a self, request: &'a Outbound) -> BoxFuture<'a, Result<Inbound>> {
         Box::pin(async move {
             self.sent.lock().unwrap().push(request.clone());
+            tokio::time::sleep(self.takes).await;
             let said = self.script.lock().unwrap().pop_front().unwrap_or(Ok(()));
             said?;
             let actual = self.lies.unwrap_or(&request.operation).to_owned();
             Ok(Inbound::new(json!({ "ok": true }), actual, "200").costing(self.bill))
         })
+    }
+
+    fn probe<'a>(&'a self, _: &'a Outbound) -> BoxFuture<'a, Result<Probe>> {
+        let known = self.memory.lock().unwrap().pop_front();
+        Box::pin(std::future::ready(known.unwrap_or(Ok(Probe::CannotTell))))
     }
 
     fn limits(&self) -> Limits {
