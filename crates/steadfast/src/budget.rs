@@ -5,6 +5,8 @@
 //! beyond the hard one nobody is.
 //! Deliberately absent: currencies. A unit is worth what its users agree on, once.
 
+use std::time::Duration;
+
 use steadfast_core::approval::ApprovalRequest;
 use steadfast_core::connector::Connectors;
 use steadfast_core::gate::{CapReached, Leaving};
@@ -12,8 +14,11 @@ use steadfast_core::policy::Finding;
 use steadfast_core::{Error, Result, Timestamp, json, limits};
 use steadfast_store::op::Take;
 
-/// How long the meter of a day stays after the day: calls that began before midnight end later.
 const DAY_MICROS: i64 = 24 * 3600 * 1_000_000;
+
+/// How long the meter of a command stays after something was last taken from it. Whoever waits
+/// longer begins anew.
+const IDLE: Duration = Duration::from_secs(90 * 24 * 3600);
 
 /// How much may be spent, on what.
 ///
@@ -214,7 +219,12 @@ impl Budget {
         // People who have said yes have said yes to what it costs, where they can.
         let soft = self.soft.filter(|_| !leaving.approved);
         let caps = [soft, self.hard].into_iter().flatten().map(bounded);
-        let until = self.by_day.then(|| end_of_day(leaving.now));
+        let until = match (self.by_day, self.by_command) {
+            (true, _) => Some(end_of_day(leaving.now)),
+            (false, true) => Some(leaving.now.after(IDLE)),
+            // A connector's own budget has no end.
+            (false, false) => None,
+        };
         let meter = self.meter(leaving);
         let of_it = leaving.owed.iter().filter(|(of, _)| *of == meter);
         let owed = of_it.fold(0i64, |sum, (_, more)| sum.saturating_add(*more));
@@ -288,7 +298,8 @@ fn bounded(units: u64) -> i64 {
     i64::try_from(units).unwrap_or(i64::MAX)
 }
 
-/// When nobody takes from the budget of a moment's day any more.
+/// When nobody takes from the budget of a moment's day any more: calls that began before midnight
+/// end later.
 fn end_of_day(now: Timestamp) -> Timestamp {
     let days = now.as_micros().div_euclid(DAY_MICROS);
     Timestamp::from_micros((days + 2).saturating_mul(DAY_MICROS))

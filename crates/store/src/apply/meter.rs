@@ -5,11 +5,13 @@
 
 use std::time::Duration;
 
-use steadfast_core::Timestamp;
+use steadfast_core::{Timestamp, limits};
 
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
-use crate::op::{Charge, Health, Spend, Spent, Take};
+use crate::op::{
+    BUDGET_METERS, BUDGET_METERS_END, Charge, Health, Spend, Spent, SweepMeters, Swept, Take,
+};
 
 /// What a meter holds: an amount, and a moment. A rate keeps the moment at which its bucket is full
 /// again, a breaker its failures and the moment until which it is open, a budget what is spent and
@@ -118,6 +120,20 @@ fn reported(health: &Health, meter: Meter, now: Timestamp) -> Meter {
     let opens = amount >= i64::from(health.failures);
     let until = now.as_micros().saturating_add(micros(health.cool_down));
     Meter { amount, at: if opens { until } else { meter.at } }
+}
+
+pub(super) async fn sweep(tx: &mut impl Tx, op: &SweepMeters) -> Result<Swept, Error> {
+    let (ws, limit) = (op.workspace.as_str(), op.limit.clamp(1, limits::PURGE_BATCH));
+    let (first, last) = (BUDGET_METERS, BUDGET_METERS_END);
+    let which = params! { workspace: ws, now: op.now, limit: limit, first: first, last: last };
+    let rows = tx.query("meter_past", which).await?;
+    let past: Vec<_> = rows.into_iter().map(|mut row| row.text()).collect::<Result<_, _>>()?;
+    let mut swept = 0;
+    for meter in &past {
+        let one = params! { workspace: ws, meter: meter, now: op.now, first: first, last: last };
+        swept += tx.execute("meter_remove", one).await?;
+    }
+    Ok(Swept(swept))
 }
 
 /// Keeps others who want the same out until this commit. There are few such places, so that they

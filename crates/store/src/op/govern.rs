@@ -347,6 +347,26 @@ pub enum Spent {
     },
 }
 
+/// Removes meters that nobody takes from any more, and those that are as good as new.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SweepMeters {
+    /// The workspace.
+    pub workspace: String,
+    /// Most meters.
+    pub limit: usize,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// So many were removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swept(pub u64);
+
+/// What the names of budgets begin with: their moment says until when they are kept.
+pub const BUDGET_METERS: &str = "cost:";
+/// What comes behind all such names.
+pub const BUDGET_METERS_END: &str = "cost;";
+
 /// More or less of a budget than was taken before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Charge {

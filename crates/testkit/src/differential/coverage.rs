@@ -145,6 +145,8 @@ pub const KINDS: &[&str] = &[
     "submit held",
     "spend done",
     "spend short",
+    "sweep some",
+    "sweep none",
     "enter some",
     "enter none",
     "decide counted",
@@ -291,6 +293,7 @@ fn upper(reply: &Reply) -> &'static str {
         Reply::Depend(Depended::TooLate(_)) => "depend too late",
         Reply::Depend(Depended::NotFound(_)) => "depend nobody",
         Reply::Spend(spent) => either(*spent == Spent::Done, "spend done", "spend short"),
+        Reply::SweepMeters(swept) => either(swept.0 > 0, "sweep some", "sweep none"),
         Reply::EnterCalls(entered) => either(entered.0 > 0, "enter some", "enter none"),
         Reply::Decide(decided) => answered(decided),
         Reply::SettleApprovals(settled) => {

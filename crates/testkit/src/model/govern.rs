@@ -9,9 +9,10 @@ use steadfast_core::{
     CommandEvent, CommandStatus, EffectEvent, EffectStatus, Error, Timestamp, limits,
 };
 use steadfast_store::op::{
-    Charge, EffectChange, EffectRow, Effects, EnterCalls, Entered, EventRow, Govern, Health,
-    InvocationRow, Invocations, Lease, ListEffects, ListInvocations, NewEffect, Resolve,
-    ResolvedEffect, Signal, Spend, Spent, Take, Truth, is_stopped, met, not_begun,
+    BUDGET_METERS, Charge, EffectChange, EffectRow, Effects, EnterCalls, Entered, EventRow, Govern,
+    Health, InvocationRow, Invocations, Lease, ListEffects, ListInvocations, NewEffect, Resolve,
+    ResolvedEffect, Signal, Spend, Spent, SweepMeters, Swept, Take, Truth, is_stopped, met,
+    not_begun,
 };
 
 use super::command::Step;
@@ -381,6 +382,19 @@ impl Model {
             self.meters.put(key(ws, &meter), value);
         }
         Spent::Done
+    }
+
+    pub(super) fn sweep_meters(&mut self, op: &SweepMeters) -> Swept {
+        let past = self.meters.iter().filter(|((ws, meter), (amount, moment))| {
+            let over = *moment > 0 && *moment <= op.now.as_micros();
+            *ws == op.workspace && over && (*amount == 0 || meter.starts_with(BUDGET_METERS))
+        });
+        let limit = op.limit.clamp(1, limits::PURGE_BATCH);
+        let past: Vec<_> = past.map(|(at, _)| at.clone()).take(limit).collect();
+        for at in &past {
+            self.meters.remove(at);
+        }
+        Swept(past.len() as u64)
     }
 
     fn charge(&mut self, ws: &str, charges: &[Charge]) {

@@ -8,13 +8,13 @@ use steadfast_store::Op;
 use steadfast_store::op::{
     Charge, Decide, EffectChange, EnterCalls, Govern, Health, Hold, InvocationRow, Lease,
     ListApprovals, ListEffects, ListInvocations, NewApproval, NewEffect, NewEvent, Resolve,
-    SettleApprovals, Spend, Take, Truth,
+    SettleApprovals, Spend, SweepMeters, Take, Truth,
 };
 
 use super::{Generator, SECOND};
 
 const PEOPLE: &[&str] = &["user:1", "lead:1", "lead:2"];
-const METERS: &[&str] = &["m", "M"];
+const METERS: &[&str] = &["m", "M", "cost:m"];
 
 impl Generator {
     /// An operation on the ledger, on questions or on meters.
@@ -50,7 +50,8 @@ impl Generator {
                 let (actor, reason) = ("user:2".to_owned(), r.text(&["", "seen"]));
                 Op::Resolve(Resolve { workspace, effect_id, truth, actor, reason, now })
             }
-            55..80 => {
+            55..58 => Op::SweepMeters(SweepMeters { workspace, limit, now }),
+            58..80 => {
                 let takes = (0..r.below(3)).map(|_| self.take()).collect();
                 Op::Spend(Spend { workspace, takes, now })
             }

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use steadfast::connector::{Operation, Outbound};
 use steadfast::policy::{ApprovalClass, Classes, Reversibility, Sensitivity};
 use steadfast::{
-    Budget, Command, CommandStatus, Contract, Cx, Effect, EffectType, Error, ErrorClass, EventRow,
-    Governance, ListEvents, ListInvocations, Result, Retry, Steadfast, Vote,
+    Budget, Builder, Command, CommandStatus, Contract, Cx, Effect, EffectType, Error, ErrorClass,
+    EventRow, Governance, ListEvents, ListInvocations, Result, Retry, Steadfast, Vote,
 };
 
 use super::stub::Stub;
-use super::{Fixture, case_table, until};
+use super::{Clock, Fixture, case_table, until};
 
 case_table![
     r017_retries_beyond_the_budget_ask_people_once,
@@ -21,6 +21,7 @@ case_table![
     r017_what_the_other_side_charges_counts_instead_of_the_price,
     r017_what_was_not_sent_costs_nothing,
     r017_an_effect_without_a_connector_has_a_price_too,
+    r017_a_new_day_has_a_new_budget_and_the_old_one_is_swept_away,
     budgets_that_cannot_hold_are_refused_at_the_start,
 ];
 
@@ -60,14 +61,17 @@ fn priced(units: u64) -> Stub {
 }
 
 async fn fabric(f: &Fixture, way: &Stub, budget: Budget) -> Steadfast {
+    contracted(f, way, budget).start().await.unwrap()
+}
+
+fn contracted(f: &Fixture, way: &Stub, budget: Budget) -> Builder {
     let harmless = |name: &str| EffectType::new(name).classes(HARMLESS).not_undone("test");
     let contract = Contract::new()
         .policies(["cost"])
         .effect(harmless("mail.send"))
         .effect(harmless("letter.send").costs(30));
     let governance = Governance::new().budget(budget);
-    let fabric = f.fabric().command(mails, contract).govern(governance).connector(way.clone());
-    fabric.start().await.unwrap()
+    f.fabric().command(mails, contract).govern(governance).connector(way.clone())
 }
 
 async fn submit(fabric: &Steadfast, order: Value) -> Command<Value> {
@@ -224,6 +228,28 @@ async fn r017_an_effect_without_a_connector_has_a_price_too(f: Fixture) {
     // What is free goes through also when all is spent.
     let order = json!({ "mails": 50, "look": true });
     submit(&fabric, order).await.result().await.unwrap();
+    fabric.shutdown().await;
+}
+
+/// R17: and what was counted for a day that is over is not kept.
+async fn r017_a_new_day_has_a_new_budget_and_the_old_one_is_swept_away(f: Fixture) {
+    let clock = Clock::at("2026-06-01T12:00:00Z");
+    let way = priced(40);
+    let budget = Budget::per_day("mailer", 50).cost_units().hard();
+    let fabric = contracted(&f, &way, budget).env(clock.clone()).start().await.unwrap();
+    let send =
+        async |key: &str| submit(&fabric, json!({ "mails": 1, "key": key })).await.result().await;
+    send("a").await.unwrap();
+    assert_eq!(send("b").await.unwrap_err().class(), ErrorClass::PolicyDenied);
+    assert_eq!(fabric.sweep_meters().await.unwrap(), 0, "the day is not over");
+    clock.go("2026-06-02T00:00:01Z");
+    send("c").await.unwrap();
+    assert_eq!(fabric.sweep_meters().await.unwrap(), 0, "calls of yesterday may still end");
+    clock.go("2026-06-03T00:00:01Z");
+    assert_eq!(fabric.sweep_meters().await.unwrap(), 1);
+    assert_eq!(fabric.sweep_meters().await.unwrap(), 0);
+    send("d").await.unwrap();
+    assert_eq!(way.sent().len(), 3);
     fabric.shutdown().await;
 }
 
