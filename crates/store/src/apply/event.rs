@@ -9,7 +9,7 @@ use steadfast_core::{CommandStatus, Error as Failure, Timestamp};
 
 use super::rows;
 use crate::error::Error;
-use crate::gate::{Tx, Value, params};
+use crate::gate::{Tx, Value, first, params};
 use crate::op::{EventPage, EventRow, ListEvents, SlotRow, Submit, Tell, ToldOf};
 
 /// A move of a command, as its event tells it.
@@ -27,6 +27,20 @@ pub(super) struct Happening<'a> {
 
 fn event_id(command_id: &str, number: i64) -> String {
     format!("evt_{command_id}_{number:06}")
+}
+
+/// Who told an event, and what it says, if it is there.
+pub(super) async fn said(
+    tx: &mut impl Tx,
+    ws: &str,
+    event_id: &str,
+) -> Result<Option<(String, serde_json::Value)>, Error> {
+    let at = params! { workspace: ws, event_id: event_id };
+    let Some(mut row) = first(tx, "event_said", at).await? else {
+        return Ok(None);
+    };
+    let (actor, payload) = (row.text()?, row.text()?);
+    Ok(Some((actor, serde_json::from_str(&payload).unwrap_or_default())))
 }
 
 pub(super) async fn moved(tx: &mut impl Tx, what: &Happening<'_>) -> Result<(), Error> {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use steadfast::policy::{
-    Act, ApprovalClass, Classes, Doing, Finding, PolicyFn, Reversibility, Sensitivity, Stage,
+    Act, ApprovalClass, Classes, Doing, Finding, PolicyFn, Reversibility, Ruling, Sensitivity,
+    Stage,
 };
 use steadfast::schemars::{self, JsonSchema};
 use steadfast::{
@@ -33,6 +34,7 @@ case_table![
     x11_a_rule_says_who_is_asked_how_many_and_for_how_long,
     x11_a_rule_that_nobody_could_satisfy_denies,
     x11_who_would_not_be_asked_now_does_not_count,
+    x11_who_gave_the_payload_does_not_approve_it,
 ];
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -359,5 +361,31 @@ async fn x11_who_would_not_be_asked_now_does_not_count(f: Fixture) {
     let fabric = strict(&f, &clock, &[(Stage::ExternalSharing, "lead:*")]).await;
     let error = fabric.command::<Value>(command_id).result().await.unwrap_err();
     assert_eq!((error.class(), error.code()), (ErrorClass::ApprovalRejected, "SF-0814"), "{error}");
+    fabric.shutdown().await;
+}
+
+/// X11: what somebody has filled in is for others to judge.
+async fn x11_who_gave_the_payload_does_not_approve_it(f: Fixture) {
+    let rule = |act: &Act| match (&act.doing, act.payload["how"].as_str()) {
+        (Doing::Admit, Some("")) => Finding::new(Ruling::RequireMoreInput, "how", "say how"),
+        (Doing::Admit, _) => Finding::approval("look", 1, "somebody looks at it"),
+        _ => Finding::allow("admitted", "people have seen it"),
+    };
+    let contract = contract(ApprovalClass::A0).policies(["data_safety"]);
+    let governance = Governance::new().policy(PolicyFn(Stage::DataSafety, rule));
+    let fabric = f.fabric().command(send_proposal, contract).state(Sent::default());
+    let fabric = fabric.govern(governance).start().await.unwrap();
+    let command = submit(&fabric, "").await;
+    let status = command.supply(json!(proposal("by mail")), "user:editor").await.unwrap();
+    assert_eq!(status, CommandStatus::WaitingForApproval);
+    let id = asked(&fabric).await.asked.approval_id;
+    for own in ["user:editor", "user:asker"] {
+        assert_eq!(yes(&fabric, &id, own).await.unwrap_err().code(), "SF-0816", "{own}");
+    }
+    yes(&fabric, &id, "lead:1").await.unwrap();
+    command.result().await.unwrap();
+    let events = command.events().await.unwrap();
+    let told = events.iter().find(|e| e.event_type == "command.supplied").unwrap();
+    assert_eq!((told.purpose.as_str(), told.actor.as_str()), ("audit", "user:editor"));
     fabric.shutdown().await;
 }
