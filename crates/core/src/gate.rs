@@ -132,6 +132,9 @@ pub trait Gate: Send + Sync + 'static {
     /// as writing in the caller's database. An agent's does not.
     fn refuses(&self, context: &Context, verb: &str) -> Option<Judgement>;
 
+    /// Whether an agent's own code runs: each of its steps is told of.
+    fn is_agent(&self, context: &Context) -> bool;
+
     /// Whether a compensation has an effect that its declaration does not have.
     fn drift(&self, context: &Context, compensation: &str, effect_type: &str) -> bool;
 }

@@ -51,6 +51,8 @@ pub struct CallOptions {
     pub guard: Option<Arc<Guard>>,
     /// The event that tells of each attempt after which there is another.
     pub retried_as: Option<String>,
+    /// The type of the command that it proposes, where it does nothing else.
+    pub proposes: Option<String>,
 }
 
 /// What is known of a call that is governed.

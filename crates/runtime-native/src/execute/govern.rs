@@ -253,10 +253,13 @@ impl Execution {
     pub(super) fn ending(&self, id: u64, call: &mut Call, record: &Record) -> Option<With> {
         let over = record.state == RecordState::Done;
         let told = call.retried_as().is_some() && !over;
-        if !call.governed && call.consume.is_none() && call.notes.is_empty() && !told {
+        let step = self.agent_step(id, call, record).filter(|_| over);
+        let bare = call.consume.is_none() && call.notes.is_empty() && step.is_none();
+        if !call.governed && bare && !told {
             return None;
         }
         let mut events = std::mem::take(&mut call.notes);
+        events.extend(step);
         let mut effect = None;
         if over && (call.effect().is_some() || call.settles.is_some()) {
             let (event, word, result, error) = match &record.outcome {
@@ -306,6 +309,32 @@ impl Execution {
             ..self.govern()
         };
         Some(With::Govern(Box::new(with)))
+    }
+
+    /// What is told of a step of an agent's own code; of a proposal also what became of it.
+    fn agent_step(&self, id: u64, call: &Call, record: &Record) -> Option<op::NewEvent> {
+        let gate = self.registry.gate.as_ref()?;
+        if self.context.command_id.is_empty() || !gate.is_agent(&self.context) {
+            return None;
+        }
+        let took = record.completed_at.as_micros() - record.started_at.as_micros();
+        let mut about = serde_json::json!({
+            "step_index": id, "tool_name": call.name, "kind": call.kind.as_str(),
+            "attempts": call.attempt, "latency_ms": took / 1000,
+        });
+        let proposal = call.options.proposes.as_ref();
+        match &record.outcome {
+            Ok(made) if proposal.is_some() => {
+                about["command_id"] = serde_json::from_str(made).unwrap_or_default();
+            }
+            Ok(_) => {}
+            Err(error) => about["error"] = serde_json::to_value(error).unwrap_or_default(),
+        }
+        if let Some(command_type) = proposal {
+            about["command_type"] = command_type.as_str().into();
+        }
+        let event_type = if proposal.is_some() { "agent.proposed" } else { "agent.step" };
+        Some(self.note(id, call.attempt, event_type, "agent_step", about))
     }
 
     pub(super) fn govern(&self) -> Govern {

@@ -50,6 +50,10 @@ impl Gate for Gatekeeper {
         }
     }
 
+    fn is_agent(&self, context: &Context) -> bool {
+        self.book.0.get(&context.command_type).is_some_and(|contract| contract.agent)
+    }
+
     fn drift(&self, context: &Context, compensation: &str, effect_type: &str) -> bool {
         let contract = self.book.0.get(&context.command_type);
         let declared = contract.and_then(|contract| contract.compensations.get(compensation));
