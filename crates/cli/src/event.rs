@@ -31,7 +31,7 @@ enum Verb {
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
-    /// Sends dead letters of a sink again: one, or all.
+    /// Sends dead letters of a sink again: one, or all. The audit has who wanted it.
     Redrive {
         sink: String,
         /// Only this event.
@@ -86,7 +86,7 @@ pub(crate) async fn event(args: Args) -> anyhow::Result<ExitCode> {
         Verb::Sinks => sinks(&client, out).await?,
         Verb::Dead { sink, limit } => dead(&client, sink.as_deref(), limit, out).await?,
         Verb::Redrive { sink, id } => {
-            let count = client.redrive(&sink, id.as_deref()).await?;
+            let count = client.redrive(&sink, id.as_deref(), &by).await?;
             eprintln!("{count} will be sent again to {sink}");
             if count == 0 && id.is_some() {
                 return Ok(ExitCode::FAILURE);

@@ -65,6 +65,7 @@ pub struct Http {
     limits: Limits,
     retry: Retry,
     answer_bytes: usize,
+    cost_header: Option<String>,
     reach: Reach,
 }
 
@@ -95,6 +96,7 @@ impl Http {
             limits: Limits::default(),
             retry: connector::default_retry(),
             answer_bytes: ANSWER_BYTES,
+            cost_header: None,
             reach: Reach::Public,
         }
     }
@@ -153,6 +155,13 @@ impl Http {
         self
     }
 
+    /// The header in which the other side says what an answer cost, in units: budgets count that
+    /// instead of the operation's price.
+    pub fn cost_header(mut self, name: impl Into<String>) -> Self {
+        self.cost_header = Some(name.into());
+        self
+    }
+
     /// Lets it connect to this machine and to private networks. For tests and intranets: with it,
     /// whoever controls the vendor's name can point it at your own servers.
     pub fn allow_private(mut self) -> Self {
@@ -175,6 +184,9 @@ impl Http {
         }
         let secrets = self.secrets.iter().map(|secret| self.secret(secret));
         let secrets = secrets.collect::<Result<_>>()?;
+        if let Some(name) = &self.cost_header {
+            HeaderName::from_bytes(name.as_bytes()).map_err(|e| self.wrong(e))?;
+        }
         // Errors of the library say nothing about what was asked of it.
         let client = Client::builder()
             .user_agent(USER_AGENT)
@@ -187,7 +199,7 @@ impl Http {
             .dns_resolver(Guard(self.reach))
             .build()
             .map_err(|e| self.wrong(e))?;
-        let Self { name, scope, limits, retry, answer_bytes, .. } = self;
+        let Self { name, scope, limits, retry, answer_bytes, cost_header, .. } = self;
         Ok(HttpConnector {
             name,
             base,
@@ -198,6 +210,7 @@ impl Http {
             limits,
             retry,
             answer_bytes,
+            cost_header,
         })
     }
 
@@ -256,6 +269,7 @@ pub struct HttpConnector {
     limits: Limits,
     retry: Retry,
     answer_bytes: usize,
+    cost_header: Option<String>,
 }
 
 impl HttpConnector {
@@ -277,6 +291,7 @@ impl HttpConnector {
             actual: request::actual(&self.base, &request),
             secrets,
             bytes_max: self.answer_bytes,
+            cost_header: self.cost_header.as_deref(),
         };
         match self.client.execute(request).await {
             Ok(response) => exchange.read(response).await,

@@ -354,7 +354,7 @@ async fn select(session: &mut Session, plan: &Select, operation: &str) -> Result
     let summary = format!("{} rows{}", rows.len(), if more { " and more" } else { "" });
     let rows: Vec<Value> = rows.into_iter().map(Value::Object).collect();
     let output = json!({ "rows": rows, "more": more });
-    Ok(Inbound { output, actual: operation.to_owned(), summary })
+    Ok(Inbound::new(output, operation, summary))
 }
 
 impl Connector for SqlConnector {

@@ -32,22 +32,33 @@ pub struct Operation {
     /// How serious it is, where it changes something.
     #[serde(default)]
     pub classes: Option<Classes>,
+    /// What a call of it costs, in units; `None` where only the answer says, `Some(0)` where it
+    /// is free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_units: Option<u64>,
 }
 
 impl Operation {
     /// An operation that only reads.
     pub fn read(name: impl Into<String>) -> Self {
-        Self { name: name.into(), mutates: false, keyed: false, classes: None }
+        Self { name: name.into(), mutates: false, keyed: false, classes: None, cost_units: None }
     }
 
     /// An operation that writes.
     pub fn write(name: impl Into<String>) -> Self {
-        Self { name: name.into(), mutates: true, keyed: false, classes: None }
+        Self { mutates: true, ..Self::read(name) }
     }
 
     /// The receiver honours an idempotency key.
     pub fn keyed(mut self) -> Self {
         self.keyed = true;
+        self
+    }
+
+    /// What a call of it costs. What a unit is worth is for you to say (a cent, a millionth of a
+    /// dollar), once for all prices and budgets of a workspace.
+    pub fn costs(mut self, units: u64) -> Self {
+        self.cost_units = Some(units);
         self
     }
 
@@ -106,6 +117,23 @@ pub struct Inbound {
     pub actual: String,
     /// A line for people: a status, a number of rows.
     pub summary: String,
+    /// What it really cost, in units, where the other side says: budgets count this instead of the
+    /// operation's price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_units: Option<u64>,
+}
+
+impl Inbound {
+    /// An answer, by somebody who does not say what it cost.
+    pub fn new(output: Value, actual: impl Into<String>, summary: impl Into<String>) -> Self {
+        Self { output, actual: actual.into(), summary: summary.into(), cost_units: None }
+    }
+
+    /// What it really cost.
+    pub fn costing(mut self, units: impl Into<Option<u64>>) -> Self {
+        self.cost_units = units.into();
+        self
+    }
 }
 
 /// A way out.

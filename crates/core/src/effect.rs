@@ -15,6 +15,7 @@ use crate::command::Template;
 use crate::driver::EffectClass;
 use crate::error::{Error, Result};
 use crate::key;
+use crate::limits;
 use crate::policy::Classes;
 
 lifecycle! {
@@ -80,6 +81,9 @@ pub struct EffectType {
     /// The effect that this one takes back, where it takes one back exactly.
     #[serde(default)]
     pub inverse_of: Option<String>,
+    /// What it costs, in units; the price of the connector's operation unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_units: Option<u64>,
 }
 
 impl EffectType {
@@ -93,6 +97,7 @@ impl EffectType {
             compensation: None,
             justification: None,
             inverse_of: None,
+            cost_units: None,
         }
     }
 
@@ -127,9 +132,18 @@ impl EffectType {
         self
     }
 
+    /// What it costs, in the units of all prices and budgets.
+    pub fn costs(mut self, units: u64) -> Self {
+        self.cost_units = Some(units);
+        self
+    }
+
     /// Refuses a declaration that does not say how it is undone.
     pub fn check(&self) -> Result<()> {
         key::check("effect type", &self.name)?;
+        if self.cost_units.is_some_and(|units| units > limits::COST_UNITS) {
+            return Err(self.wrong("costs more than anything may"));
+        }
         if let Some(text) = &self.key_template {
             Template::parse(text)?;
         }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::command::Context;
 use crate::effect::EffectSpec;
 use crate::error::{Error, Result};
-use crate::policy::Judgement;
+use crate::policy::{Asks, Judgement};
 use crate::time::Timestamp;
 
 /// What is about to leave.
@@ -33,6 +33,8 @@ pub struct Leaving<'a> {
     pub approved: bool,
     /// Whether a child of the command's run asks: it may outlive the command.
     pub child: bool,
+    /// What budgets are charged more (or less) by records of this run that are not durable yet.
+    pub owed: Vec<(String, i64)>,
     /// The time.
     pub now: Timestamp,
 }
@@ -72,6 +74,38 @@ pub struct Verdict {
     pub passage: Passage,
     /// The compensation that will undo it, if it is an effect that has one.
     pub compensation: Option<String>,
+    /// What was taken from budgets for it, where it may leave.
+    pub taken: Vec<Taken>,
+    /// The budget that does not reach, where one does not.
+    pub cap: Option<CapReached>,
+}
+
+/// Some of a budget that was taken before a call, to be set right by what the call comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// The budget.
+    pub meter: String,
+    /// How much.
+    pub amount: i64,
+    /// Whether it is what the call costs; otherwise calls or retries are counted.
+    pub units: bool,
+    /// From when on nobody takes from it any more, if that is known.
+    pub until: Option<Timestamp>,
+}
+
+/// A budget that does not reach for a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CapReached {
+    /// The budget.
+    pub meter: String,
+    /// Whether nobody can lift it.
+    pub hard: bool,
+    /// What there is of it.
+    pub cap: i64,
+    /// How much of that is spent.
+    pub spent: i64,
+    /// How much the call would take.
+    pub wanted: i64,
 }
 
 /// Whether it may leave.
@@ -83,13 +117,8 @@ pub enum Passage {
     Go,
     /// It may not. The error says whether another try makes sense, such as when a rate is used up.
     Refused(Error),
-    /// So many people have to say yes first.
-    Ask {
-        /// How many.
-        approvers: u32,
-        /// Why.
-        reason: String,
-    },
+    /// People have to say yes first.
+    Ask(Box<Asks>),
     /// It is only shown: a dry run.
     Plan,
 }
@@ -102,6 +131,9 @@ pub trait Gate: Send + Sync + 'static {
     /// Why a run does not do something that changes the world without leaving by a connector, such
     /// as writing in the caller's database. An agent's does not.
     fn refuses(&self, context: &Context, verb: &str) -> Option<Judgement>;
+
+    /// Whether an agent's own code runs: each of its steps is told of.
+    fn is_agent(&self, context: &Context) -> bool;
 
     /// Whether a compensation has an effect that its declaration does not have.
     fn drift(&self, context: &Context, compensation: &str, effect_type: &str) -> bool;

@@ -32,7 +32,8 @@ pub fn check_signal(what: &str, name: &str) -> Result<()> {
 }
 
 /// What the types of the host's own events begin with.
-const OWN_EVENTS: [&str; 11] = [
+const OWN_EVENTS: [&str; 12] = [
+    "agent.",
     "command.",
     "workflow.",
     "run.",

@@ -43,6 +43,8 @@ pub const PURGE_BATCH: usize = 500;
 pub const TEMPLATE_BYTES: usize = 4 * 1024;
 /// Most attempts a retry policy may ask for: beyond it a schedule is meant.
 pub const RETRY_ATTEMPTS: u32 = 100;
+/// Largest cost of one call, in units: thousands of such calls add up within 64 bits.
+pub const COST_UNITS: u64 = 1_000_000_000_000_000;
 /// Most missed slots that `catchup` may fire: each is a command.
 pub const CATCHUP_SLOTS: u32 = 1000;
 /// Most slots decided by one commit: a longer gap is taken in several.

@@ -8,6 +8,7 @@
 //! answer becomes a decision like any other.
 
 mod act;
+mod asks;
 mod class;
 mod grant;
 
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use act::{Act, Doing};
+pub use asks::{Asks, in_both};
 pub use class::{ApprovalClass, Classes, Reversibility, Sensitivity};
 pub use grant::{Grants, covers};
 
@@ -156,6 +158,15 @@ pub struct Finding {
     /// The payload's fields to leave out, where the ruling is to redact.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
+    /// Who may say yes, where anybody has to; anybody if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub among: Vec<String>,
+    /// How long they have, where it is not the usual time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// After how long more people are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalate_after_ms: Option<u64>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it so")]
@@ -167,7 +178,16 @@ impl Finding {
     /// A finding.
     pub fn new(ruling: Ruling, rule: &str, reason: impl Into<String>) -> Self {
         let approvers = u32::from(ruling.needs_approval());
-        Self { ruling, rule: rule.to_owned(), reason: reason.into(), approvers, fields: Vec::new() }
+        Self {
+            ruling,
+            rule: rule.to_owned(),
+            reason: reason.into(),
+            approvers,
+            fields: Vec::new(),
+            among: Vec::new(),
+            ttl_ms: None,
+            escalate_after_ms: None,
+        }
     }
 
     /// Go on.

@@ -35,7 +35,9 @@
 //!
 //! - `@rule("…")` (or `@id("…")`) names a policy in decisions; `@reason("…")` says why.
 //! - `@obligation("approval")` on a `permit` means that somebody has to say yes first, and
-//!   `@approvers("2")` how many. Where several policies permit, the most demanding one holds.
+//!   `@approvers("2")` how many. `@among("lead:*, boss:1")` says who, `@ttl("4h")` how long they
+//!   have and `@escalate_after("30m")` when more are told. Where several policies permit, the most
+//!   demanding one holds, and only those are asked whom all of them name.
 //! - The fields of a payload are known to policies when the second text declares them, as
 //!   `type Payload = { … };`. Scalars only: what is no scalar cannot be compared with anything.
 //!
@@ -49,7 +51,7 @@ mod request;
 
 use cedar_policy::{Authorizer, Decision, PolicyId, PolicySet, Response};
 use steadfast_core::error::Result;
-use steadfast_core::policy::{Act, Doing, Finding, Policy, Stage};
+use steadfast_core::policy::{Act, Doing, Finding, Policy, Stage, in_both};
 
 pub use load::SCHEMA;
 
@@ -101,8 +103,31 @@ impl CedarStage {
             asked.iter().filter(|(approvers, _)| *approvers == most).map(|(_, id)| *id).collect();
         match most {
             0 => Finding::allow(&self.names(&by), self.reason("permitted by", &by)),
-            _ => Finding::approval(&self.names(&by), most, self.reason("asked for by", &by)),
+            _ => {
+                let asking = asked.iter().filter(|(approvers, _)| *approvers > 0);
+                let asking: Vec<&PolicyId> = asking.map(|(_, id)| *id).collect();
+                let reason = self.reason("asked for by", &by);
+                self.asked_by(&asking, Finding::approval(&self.names(&by), most, reason))
+            }
         }
+    }
+
+    /// Every policy that wants people asked says whom and for how long; all of it holds.
+    fn asked_by(&self, asking: &[&PolicyId], mut all: Finding) -> Finding {
+        for id in asking {
+            let own = load::ask(&self.policies, id, Finding::approval("", 1, ""));
+            let Some(among) = in_both(&all.among, &own.among) else {
+                let text = format!("nobody is among all those whom {} want", self.names(asking));
+                return Finding::deny("nobody_may", text);
+            };
+            all.among = among;
+            all.ttl_ms = shorter(all.ttl_ms, own.ttl_ms);
+            all.escalate_after_ms = shorter(all.escalate_after_ms, own.escalate_after_ms);
+        }
+        let ttl = all.ttl_ms.unwrap_or(u64::MAX);
+        // The time may be up before more people would be told.
+        all.escalate_after_ms = all.escalate_after_ms.filter(|after| *after < ttl);
+        all
     }
 
     fn names(&self, by: &[&PolicyId]) -> String {
@@ -115,6 +140,13 @@ impl CedarStage {
             Some(reason) => reason.to_owned(),
             None => format!("{how} {}", self.names(by)),
         }
+    }
+}
+
+fn shorter(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
 

@@ -4,10 +4,12 @@
 //! refused here.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use cedar_policy::{Effect, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
 use miette::Diagnostic;
 use steadfast_core::error::{Error, Result};
+use steadfast_core::policy::{Decision, Finding, Judgement, Stage};
 
 /// What policies can speak about. `Payload` is declared by the application.
 pub const SCHEMA: &str = include_str!("steadfast.cedarschema");
@@ -17,7 +19,10 @@ const NO_PAYLOAD: &str = "type Payload = {};";
 /// More people than this are asked by mistake.
 const APPROVERS_MAX: u32 = 10;
 /// Annotations that mean something here.
-const KNOWN: &[&str] = &["approvers", "id", "obligation", "reason", "rule"];
+const KNOWN: &[&str] =
+    &["among", "approvers", "escalate_after", "id", "obligation", "reason", "rule", "ttl"];
+/// Annotations that say more about who is asked, and how.
+const TERMS: &[&str] = &["among", "approvers", "escalate_after", "ttl"];
 
 fn wrong(what: impl std::fmt::Display) -> Error {
     Error::invalid("SF-0821", format!("the policies are not valid: {what}"))
@@ -74,19 +79,72 @@ fn check_annotations(policies: &PolicySet, policy: &Policy) -> Result<()> {
             return refused(&format!("has the annotation @{key}, which means nothing here"));
         }
     }
-    let (obligation, approvers) = (policy.annotation("obligation"), policy.annotation("approvers"));
-    if policy.effect() == Effect::Forbid && obligation.or(approvers).is_some() {
+    let obligation = policy.annotation("obligation");
+    let term = TERMS.iter().find(|term| policy.annotation(**term).is_some());
+    if policy.effect() == Effect::Forbid && (obligation.is_some() || term.is_some()) {
         return refused("forbids; only what is permitted can be asked for");
     }
-    match (obligation, approvers) {
-        (None, None) | (Some("approval"), None) => Ok(()),
-        (Some("approval"), Some(text)) => match text.parse::<u32>() {
-            Ok(1..=APPROVERS_MAX) => Ok(()),
-            _ => refused("asks for a number of approvers that is none"),
-        },
-        (Some(_), _) => refused("has an obligation other than \"approval\""),
-        (None, Some(_)) => refused("has @approvers without @obligation(\"approval\")"),
+    match (obligation, term) {
+        (None, None) => return Ok(()),
+        (None, Some(term)) => {
+            return refused(&format!("has @{term} without @obligation(\"approval\")"));
+        }
+        (Some("approval"), _) => {}
+        (Some(_), _) => return refused("has an obligation other than \"approval\""),
     }
+    let approvers = policy.annotation("approvers").map(str::parse::<u32>);
+    if !matches!(approvers, None | Some(Ok(1..=APPROVERS_MAX))) {
+        return refused("asks for a number of approvers that is none");
+    }
+    if policy.annotation("among").is_some_and(|text| people(text).iter().any(String::is_empty)) {
+        return refused("has an @among that names nobody between two commas");
+    }
+    for term in ["ttl", "escalate_after"] {
+        if policy.annotation(term).is_some_and(|text| span(text).is_none()) {
+            return refused(&format!("has a @{term} that is no time, such as 90s, 30m, 4h or 2d"));
+        }
+    }
+    // What nobody could answer is found now and not in the night.
+    let finding = ask(policies, policy.id(), Finding::approval("", 1, ""));
+    let decision = Decision { stage: Stage::Permission, finding, inputs: String::new() };
+    match (Judgement { decisions: vec![decision] }).asks() {
+        Ok(_) => Ok(()),
+        Err(error) => refused(&format!("asks in vain: {}", error.message())),
+    }
+}
+
+/// Names between commas.
+fn people(text: &str) -> Vec<String> {
+    text.split(',').map(|name| name.trim().to_owned()).collect()
+}
+
+/// A time such as `90s`, `30m`, `4h` or `2d`.
+fn span(text: &str) -> Option<Duration> {
+    let unit = text.chars().last()?;
+    let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 24 * 3600,
+        _ => return None,
+    };
+    number.checked_mul(seconds).map(Duration::from_secs)
+}
+
+/// A finding that asks as a permitting policy wants it.
+pub(crate) fn ask(policies: &PolicySet, id: &PolicyId, mut finding: Finding) -> Finding {
+    finding.approvers = approvers(policies, id).max(1);
+    if let Some(among) = policies.annotation(id, "among") {
+        finding = finding.among(people(among));
+    }
+    if let Some(ttl) = policies.annotation(id, "ttl").and_then(span) {
+        finding = finding.ttl(ttl);
+    }
+    if let Some(after) = policies.annotation(id, "escalate_after").and_then(span) {
+        finding = finding.escalate_after(after);
+    }
+    finding
 }
 
 /// What a policy is called in decisions.

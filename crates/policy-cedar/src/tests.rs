@@ -219,3 +219,36 @@ fn equal_values_have_equal_bytes_beside_cedar_too() {
     assert_eq!(json::encode("v", &one).unwrap(), json::encode("v", &two).unwrap());
     assert_eq!(admit(one).digest(), admit(two).digest());
 }
+
+/// X11
+#[test]
+fn x11_an_obligation_says_who_is_asked_and_for_how_long() {
+    let asks = |terms: &str| format!("@obligation(\"approval\") {terms} {GRANTED}");
+    let leads = r#"@approvers("2") @among("lead:*, boss:1") @ttl("4h") @escalate_after("30m")"#;
+    let one = stage(&asks(leads), None);
+    let both = ["warehouse.write", "connector.acme_sales.read"];
+    let act = || granted(admit(json!({})), &both);
+    let found = one.decide(&act());
+    assert_eq!((found.approvers, found.among), (2, vec!["lead:*".into(), "boss:1".into()]));
+    assert_eq!((found.ttl_ms, found.escalate_after_ms), (Some(14_400_000), Some(1_800_000)));
+    let second = asks(r#"@among("boss:*") @ttl("1h")"#);
+    let found = stage(&format!("{} {second}", asks(leads)), None).decide(&act());
+    assert_eq!((found.approvers, found.among), (2, vec!["boss:1".to_owned()]));
+    assert_eq!((found.ttl_ms, found.escalate_after_ms), (Some(3_600_000), Some(1_800_000)));
+    let apart = asks(r#"@among("officer:*")"#);
+    let found = stage(&format!("{} {apart}", asks(leads)), None).decide(&act());
+    assert_eq!((found.ruling, found.rule.as_str()), (Ruling::Deny, "nobody_may"));
+    for wrong in [
+        r#"@ttl("soon")"#,
+        r#"@ttl("0s")"#,
+        r#"@ttl("1h") @escalate_after("1h")"#,
+        r#"@among("lead:*,,")"#,
+        r#"@approvers("2") @among("boss:1")"#,
+    ] {
+        let refused = CedarStage::load(Stage::Permission, &asks(wrong), None).err();
+        assert_eq!(refused.expect(wrong).code(), "SF-0821", "{wrong}");
+    }
+    let alone = format!("@ttl(\"1h\") {GRANTED}");
+    let refused = CedarStage::load(Stage::Permission, &alone, None).err();
+    assert!(refused.expect("it is refused").message().contains("without @obligation"));
+}

@@ -9,9 +9,10 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::channel::mpsc;
 use futures::future::{AbortHandle, Either, abortable, select};
-use steadfast_core::driver::{Body, CallOptions, Kind, Outcome, Record, SlotRequest, panic_error};
+use steadfast_core::driver::{Body, CallOptions, Kind, Outcome, Said, SlotRequest, panic_error};
 use steadfast_core::effect::EffectSpec;
-use steadfast_core::{Error, ErrorClass, Timestamp, json};
+use steadfast_core::gate::Taken;
+use steadfast_core::{Error, ErrorClass, Timestamp, json, limits};
 use steadfast_store::{StoreExt, op};
 use tracing::Instrument;
 
@@ -65,6 +66,10 @@ pub(crate) struct Call {
     pub(crate) consume: Option<i64>,
     /// Events that its next record brings.
     pub(crate) notes: Vec<op::NewEvent>,
+    /// Calls that its next record brings: attempts that got no clear answer, and probes.
+    pub(crate) unentered: Vec<op::InvocationRow>,
+    /// What was taken of budgets for the attempt under way.
+    pub(crate) taken: Vec<Taken>,
 }
 
 /// What somebody has to say before a call goes on.
@@ -118,24 +123,92 @@ impl Call {
         self.options.retried_as.as_deref()
     }
 
+    /// What the connector has said of the attempt that ended.
+    pub(crate) fn said(&self) -> Option<Said> {
+        let guard = self.options.guard.as_ref()?;
+        guard.said.lock().expect("invariant: not poisoned").take()
+    }
+
+    /// What was taken of budgets, set right: all of it goes back where nothing was sent, and what
+    /// the other side says that it cost counts instead of the price.
+    pub(crate) fn charges(&mut self, said: Option<&Said>) -> Vec<op::Charge> {
+        let cost = said.and_then(|said| said.cost_units).map(|units| units.min(limits::COST_UNITS));
+        let cost = cost.and_then(|units| i64::try_from(units).ok());
+        let sent = self.sent;
+        let taken = std::mem::take(&mut self.taken).into_iter().filter_map(|taken| {
+            let amount = match cost {
+                _ if !sent => -taken.amount,
+                Some(cost) if taken.units => cost - taken.amount,
+                _ => 0,
+            };
+            let Taken { meter, until, .. } = taken;
+            (amount != 0).then_some(op::Charge { meter, amount, until })
+        });
+        taken.collect()
+    }
+
     /// The connector's call of an attempt that ended, for the ledger.
     pub(crate) fn invocation(
         &self,
         execution: &Execution,
         id: u64,
-        record: &Record,
+        error: Option<&Error>,
+        said: Option<Said>,
     ) -> Option<op::InvocationRow> {
-        let guard = self.options.guard.as_ref()?;
-        let calling = guard.calling.as_ref().filter(|_| self.sent || self.blocked)?;
-        let said = guard.said.lock().expect("invariant: not poisoned").take();
-        let error = record.outcome.as_ref().err();
-        let (actual, outputs) = said.map_or_else(Default::default, |s| (s.actual, s.summary));
+        let mut row = self.row(execution, id).filter(|_| self.sent || self.blocked)?;
+        if let Some(said) = said {
+            let cost = said.cost_units.map(|units| format!(", {units} cost units"));
+            row.actual = said.actual;
+            row.outputs = said.summary + cost.as_deref().unwrap_or_default();
+        }
         let verification = match error {
             _ if self.blocked => "blocked",
             Some(_) => "failed",
-            None if actual == calling.operation => "verified",
+            None if row.actual == row.intended => "verified",
             None => "contradicted",
         };
+        Some(op::InvocationRow {
+            verification: verification.to_owned(),
+            error: error.cloned(),
+            ..row
+        })
+    }
+
+    /// The question whether an attempt did it, for the ledger.
+    pub(crate) fn probe_call(
+        &self,
+        execution: &Execution,
+        id: u64,
+        number: u32,
+        error: Option<&Error>,
+    ) -> Option<op::InvocationRow> {
+        let row = self.row(execution, id).filter(|_| self.governed)?;
+        let (intended, answered) = (format!("probe {}", row.intended), error.is_none());
+        Some(op::InvocationRow {
+            invocation_id: format!("{}_p{number}", row.invocation_id),
+            actual: if answered { intended.clone() } else { String::new() },
+            intended,
+            side_effect: false,
+            verification: if answered { "verified" } else { "failed" }.to_owned(),
+            error: error.cloned(),
+            ..row
+        })
+    }
+
+    /// A call that was under way when its code stopped waiting for it, for the ledger.
+    pub(crate) fn abandoned(&self, execution: &Execution, id: u64) -> Option<op::InvocationRow> {
+        let text = "the code did not wait for its end: what became of it is not known";
+        let error = Error::new(ErrorClass::Cancelled, "SF-0841", text);
+        match self.probing {
+            true => self.probe_call(execution, id, self.probes + 1, Some(&error)),
+            false => self.invocation(execution, id, Some(&error), None).filter(|_| self.governed),
+        }
+    }
+
+    /// What all rows of its calls have in common, where a connector is called.
+    fn row(&self, execution: &Execution, id: u64) -> Option<op::InvocationRow> {
+        let guard = self.options.guard.as_ref()?;
+        let calling = guard.calling.as_ref()?;
         let now = execution.now();
         Some(op::InvocationRow {
             invocation_id: format!("tool_{}_{}", execution.place(id), self.attempt),
@@ -144,13 +217,13 @@ impl Call {
             connector: calling.connector.clone(),
             agent: execution.context().requested_by.clone(),
             intended: calling.operation.clone(),
-            actual,
+            actual: String::new(),
             inputs: json::digest(&calling.input),
-            outputs,
+            outputs: String::new(),
             side_effect: guard.effect.is_some(),
             idempotency_key: guard.effect.as_ref().map_or_else(String::new, |e| e.key.clone()),
-            verification: verification.to_owned(),
-            error: error.cloned(),
+            verification: "failed".to_owned(),
+            error: None,
             latency_us: now.as_micros() - self.began_at.as_micros(),
             created_at: now,
         })

@@ -100,6 +100,8 @@ pub(crate) struct Execution {
     holds_place: bool,
     /// What became of effects, where the fence kept it from the ledger.
     untold: Vec<op::Govern>,
+    /// Calls that ended after the run was stopped.
+    late: Vec<op::InvocationRow>,
 }
 
 impl Execution {
@@ -147,6 +149,7 @@ impl Execution {
             draining: false,
             holds_place,
             untold: Vec::new(),
+            late: Vec::new(),
             context: crate::context_of(&run),
             run,
         })

@@ -36,7 +36,7 @@ pub fn propose<P: Serialize + ?Sized>(cx: &Cx, command_type: &str, payload: &P) 
         let cx = cx.clone();
         move || submit(cx.clone(), name.clone(), made.clone(), key.clone())
     };
-    cx.step("propose", body)
+    cx.step("propose", body).proposing(command_type)
 }
 
 async fn submit(

@@ -53,7 +53,7 @@ impl Client {
             Decided::Own => refused(
                 ErrorClass::PermissionDenied,
                 "SF-0816",
-                format!("\"{approver}\" asked for it and cannot approve it"),
+                format!("\"{approver}\" asked for it or gave its payload, and cannot approve it"),
             ),
             Decided::NotAsked => refused(
                 ErrorClass::PermissionDenied,

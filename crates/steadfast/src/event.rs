@@ -187,8 +187,10 @@ impl Client {
         Ok(self.inner.ask(op::ListDead { workspace, sink, after, limit }).await?.0)
     }
 
-    /// Has dead letters of a sink sent again: one, or all. Gives how many.
-    pub async fn redrive(&self, sink: &str, event_id: Option<&str>) -> Result<u64> {
+    /// Has dead letters of a sink sent again: one, or all. Gives how many. The audit has who
+    /// wanted it.
+    pub async fn redrive(&self, sink: &str, event_id: Option<&str>, actor: &str) -> Result<u64> {
+        steadfast_core::key::check("actor", actor)?;
         if !self.sinks().await?.sinks.iter().any(|report| report.row.sink == sink) {
             return Err(no_sink(sink));
         }
@@ -196,6 +198,7 @@ impl Client {
             workspace: self.inner.workspace().to_owned(),
             sink: sink.to_owned(),
             event_id: event_id.map(str::to_owned),
+            actor: actor.to_owned(),
             now: self.inner.now(),
         };
         Ok(self.inner.ask(redrive).await?.0)

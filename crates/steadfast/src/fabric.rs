@@ -132,7 +132,7 @@ impl Steadfast {
     }
 
     /// Ticks until the shutdown: schedules each second, commands whose time is up each fifth, old
-    /// events each six-hundredth.
+    /// events and meters each six-hundredth.
     fn keep_ticking(&self) {
         const PAUSE: Duration = Duration::from_secs(1);
         let (client, stopping) = (self.client.clone(), self.stopping.clone());
@@ -161,6 +161,11 @@ impl Steadfast {
                     && let Err(error) = client.retain_events(&retention).await
                 {
                     tracing::error!(%error, "old events cannot be removed");
+                }
+                if round % 600 == 310
+                    && let Err(error) = client.sweep_meters().await
+                {
+                    tracing::error!(%error, "old meters cannot be removed");
                 }
                 client.inner.env().sleep(PAUSE).await;
             }

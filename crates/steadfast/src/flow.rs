@@ -11,5 +11,6 @@ pub(crate) mod perform;
 pub(crate) mod publish;
 pub(crate) mod router;
 pub(crate) mod scheduler;
+pub(crate) mod spend;
 pub(crate) mod startup;
 pub(crate) mod sync;

@@ -3,44 +3,11 @@
 use std::sync::Arc;
 
 use steadfast_core::command::CommandType;
-use steadfast_core::connector::{Connector, Connectors};
+use steadfast_core::connector::{Connector, Connectors, Operation};
 use steadfast_core::policy::{Grants, Judgement, Policies, Policy};
-use steadfast_core::{Error, ErrorClass, Result};
+use steadfast_core::{Error, ErrorClass, Result, limits};
 
-/// How much a command or a connector may cost before people are asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Budget {
-    pub(crate) per: Per,
-    pub(crate) cap: u32,
-    pub(crate) hard: bool,
-}
-
-/// What a budget is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Per {
-    /// One command.
-    Command,
-    /// One connector and day.
-    ConnectorDay(String),
-}
-
-impl Budget {
-    /// So many calls of connectors for one command; then people are asked.
-    pub fn per_command(calls: u32) -> Self {
-        Self { per: Per::Command, cap: calls, hard: false }
-    }
-
-    /// So many calls of one connector in a day (UTC); then people are asked.
-    pub fn per_day(connector: impl Into<String>, calls: u32) -> Self {
-        Self { per: Per::ConnectorDay(connector.into()), cap: calls, hard: false }
-    }
-
-    /// Beyond it nobody is asked: the call is denied.
-    pub fn hard(mut self) -> Self {
-        self.hard = true;
-        self
-    }
-}
+use crate::budget::Budget;
 
 /// Policies, grants, connectors and budgets of a process.
 #[derive(Clone, Default)]
@@ -73,9 +40,9 @@ impl Governance {
         self
     }
 
-    /// A budget.
+    /// A budget. Of two that count the same, the lower caps hold.
     pub fn budget(mut self, budget: Budget) -> Self {
-        self.budgets.push(budget);
+        budget.join(&mut self.budgets);
         self
     }
 
@@ -97,14 +64,14 @@ impl Governance {
     ) -> Result<()> {
         for connector in self.connectors.all() {
             connector.limits().check(connector.name())?;
-        }
-        for budget in &self.budgets {
-            let Per::ConnectorDay(name) = &budget.per else { continue };
-            if self.connectors.get(name).is_none() {
-                let text = format!("a budget is for connector \"{name}\", which is not there");
+            let dear = |operation: &&Operation| operation.cost_units > Some(limits::COST_UNITS);
+            if let Some(operation) = connector.scope().iter().find(dear) {
+                let (name, of) = (&operation.name, connector.name());
+                let text = format!("\"{name}\" of \"{of}\" costs more than anything may");
                 return Err(Error::invalid("SF-0805", text));
             }
         }
+        self.budgets.iter().try_for_each(|budget| budget.check(&self.connectors))?;
         for contract in contracts {
             for call in &contract.calls {
                 let (connector, operation) = call.split_once(' ').unwrap_or((call, ""));

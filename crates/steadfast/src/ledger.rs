@@ -2,15 +2,34 @@
 //! knows about.
 
 use steadfast_core::policy::Judgement;
-use steadfast_core::{EffectStatus, Error, ErrorClass, Result, key};
+use steadfast_core::{EffectStatus, Error, ErrorClass, Result, key, limits};
 use steadfast_store::op::{
-    EffectRow, InvocationRow, ListEffects, ListInvocations, Resolve, ResolvedEffect, Truth,
+    self, EffectRow, InvocationRow, ListEffects, ListInvocations, Resolve, ResolvedEffect, Truth,
 };
 
 use crate::client::Client;
 use crate::governance::undecided;
 
+/// Most batches of meters removed at once; the rest is for the next time.
+const SWEEPS: usize = 20;
+
 impl Client {
+    /// Removes what was counted for days and commands that are long over; gives how many meters
+    /// that were. The fabric does this by itself, now and then.
+    pub async fn sweep_meters(&self) -> Result<u64> {
+        let mut swept = 0;
+        for _ in 0..SWEEPS {
+            let (workspace, now) = (self.inner.workspace().to_owned(), self.inner.now());
+            let limit = limits::PURGE_BATCH;
+            let count = self.inner.ask(op::SweepMeters { workspace, limit, now }).await?.0;
+            swept += count;
+            if count < limit as u64 {
+                break;
+            }
+        }
+        Ok(swept)
+    }
+
     /// Effects, in the order of their commands.
     pub async fn effects(&self, mut which: ListEffects) -> Result<Vec<EffectRow>> {
         self.inner.workspace().clone_into(&mut which.workspace);

@@ -34,6 +34,7 @@ mod governance_examples {}
 mod activity;
 mod agent;
 mod approval;
+mod budget;
 mod client;
 mod command;
 mod contract;
@@ -55,6 +56,7 @@ mod trigger;
 
 pub use activity::{Activity, TaskTemplate};
 pub use agent::propose;
+pub use budget::Budget;
 pub use client::{Client, RunInfo, Runs};
 pub use command::{Command, CommandInfo, SubmitCall};
 pub use contract::Contract;
@@ -64,7 +66,7 @@ pub use fabric::{Builder, Steadfast};
 pub use flow::compensate::Undo;
 pub use flow::router::Routed;
 pub use fork::ForkCall;
-pub use governance::{Budget, Governance};
+pub use governance::Governance;
 pub use queue::Queue;
 pub use run::{Run, StreamReader};
 pub use schedule::{Backfill, Filled, ScheduleHandle, Slot, TriggerInfo};

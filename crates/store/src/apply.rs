@@ -73,6 +73,8 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::TakeBack(op) => Reply::TakeBack(saga::again(tx, op).await?),
         Op::Depend(op) => Reply::Depend(dependency::depend(tx, op).await?),
         Op::Spend(op) => Reply::Spend(meter::spend(tx, op).await?),
+        Op::SweepMeters(op) => Reply::SweepMeters(meter::sweep(tx, op).await?),
+        Op::EnterCalls(op) => Reply::EnterCalls(effect::enter_calls(tx, op).await?),
         Op::Decide(op) => Reply::Decide(approval::decide(tx, op).await?),
         Op::SettleApprovals(op) => Reply::SettleApprovals(approval::settle(tx, op).await?),
         Op::Resolve(op) => Reply::Resolve(effect::resolve(tx, op).await?),

@@ -51,9 +51,17 @@ impl Lanes {
     }
 }
 
-/// The lane of an operation: by the run it concerns, else by its queue or workspace.
+/// The lane of an operation. Reads have sessions of their own; here they would merely wait.
 fn place(op: &Op) -> usize {
-    let key = match op {
+    let Some(key) = concern(op) else { return 0 };
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    usize::try_from(hasher.finish() % LANES as u64).unwrap_or(0)
+}
+
+/// What decides on an operation's lane: the run it concerns, else its queue or workspace.
+fn concern(op: &Op) -> Option<(&String, &String)> {
+    Some(match op {
         Op::Start(op) => (&op.workspace, &op.run_id),
         Op::Debounce(op) => (&op.start.workspace, &op.start.run_id),
         Op::Record(op) => (&op.lease.workspace, &op.lease.run_id),
@@ -76,6 +84,8 @@ fn place(op: &Op) -> usize {
         Op::SettleCommands(op) => (&op.workspace, &op.workspace),
         Op::SettleApprovals(op) => (&op.workspace, &op.workspace),
         Op::Spend(op) => (&op.workspace, &op.workspace),
+        Op::SweepMeters(op) => (&op.workspace, &op.workspace),
+        Op::EnterCalls(op) => (&op.workspace, &op.workspace),
         Op::Decide(op) => (&op.workspace, &op.approval_id),
         Op::Resolve(op) => (&op.workspace, &op.effect_id),
         Op::PutTrigger(op) => (&op.workspace, &op.trigger.trigger_id),
@@ -95,7 +105,6 @@ fn place(op: &Op) -> usize {
         Op::TakeOutbox(op) => (&op.workspace, &op.sink),
         Op::SettleOutbox(op) => (&op.workspace, &op.sink),
         Op::Redrive(op) => (&op.workspace, &op.sink),
-        // Reads have sessions of their own; here they would merely wait.
         Op::GetRun(_)
         | Op::GetEnds(_)
         | Op::ListRuns(_)
@@ -118,11 +127,8 @@ fn place(op: &Op) -> usize {
         | Op::DueTriggers(_)
         | Op::ListSlots(_)
         | Op::ListActivities(_)
-        | Op::ListWorkers(_) => return 0,
-    };
-    let mut hasher = DefaultHasher::new();
-    key.hash(&mut hasher);
-    usize::try_from(hasher.finish() % LANES as u64).unwrap_or(0)
+        | Op::ListWorkers(_) => return None,
+    })
 }
 
 /// Whether the operation may have ended runs.

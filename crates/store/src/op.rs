@@ -232,6 +232,10 @@ operations! {
     Depend -> Depended, Write;
     /// Takes from what all workers share.
     Spend -> Spent, Write;
+    /// Removes meters that are past their time.
+    SweepMeters -> Swept, Write;
+    /// Enters calls in the ledger of which no record tells.
+    EnterCalls -> Entered, Write;
     /// Takes somebody's answer to a question.
     Decide -> Decided, Write;
     /// Ends questions whose time is up.

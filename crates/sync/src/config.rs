@@ -181,6 +181,9 @@ pub struct PolicySection {
     pub grants: BTreeMap<String, Vec<String>>,
     /// Calls of connectors that one command may make before people are asked.
     pub calls_per_command: Option<u32>,
+    /// Attempts after the first that one command may make, of all its operations together, before
+    /// people are asked.
+    pub retries_per_command: Option<u32>,
     /// Days that audit rows are kept, 90 at least.
     pub audit_days: Days<90>,
     /// Days that other events are kept.
@@ -194,6 +197,7 @@ impl Default for PolicySection {
         Self {
             grants: who.map(|who| (who.to_owned(), all())).into(),
             calls_per_command: None,
+            retries_per_command: None,
             audit_days: Days(90),
             event_days: Days(30),
         }

@@ -252,10 +252,13 @@ pub fn governance(config: &Config) -> Governance {
     for (who, what) in &config.policy.grants {
         governance = governance.grant(who, what.clone());
     }
-    match config.policy.calls_per_command {
-        Some(calls) => governance.budget(Budget::per_command(calls)),
-        None => governance,
+    if let Some(calls) = config.policy.calls_per_command {
+        governance = governance.budget(Budget::per_command(calls.into()));
     }
+    if let Some(retries) = config.policy.retries_per_command {
+        governance = governance.budget(Budget::per_command(retries.into()).retries());
+    }
+    governance
 }
 
 /// The pages on their way.

@@ -70,7 +70,7 @@ impl VendorConnector {
         };
         let page = tokio::task::spawn_blocking(reading).await.map_err(Error::from_any)??;
         let summary = format!("{}, {} rows", answer.summary, page["rows"]);
-        Ok(Inbound { output: page, actual: answer.actual, summary })
+        Ok(Inbound { output: page, summary, ..answer })
     }
 }
 

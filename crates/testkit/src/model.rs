@@ -181,6 +181,8 @@ impl Model {
             Op::SettleCommands(op) => Reply::SettleCommands(self.settle(op)),
             Op::Depend(op) => Reply::Depend(self.depend(op)),
             Op::Spend(op) => Reply::Spend(self.spend(op)),
+            Op::SweepMeters(op) => Reply::SweepMeters(self.sweep_meters(op)),
+            Op::EnterCalls(op) => Reply::EnterCalls(self.enter_calls(op)),
             Op::Decide(op) => Reply::Decide(self.answer(op)),
             Op::SettleApprovals(op) => Reply::SettleApprovals(self.settle_approvals(op)),
             Op::Tell(op) => Reply::Tell(self.tell_of_none(op)),

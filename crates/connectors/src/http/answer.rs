@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-use reqwest::header::{self, HeaderMap};
+use reqwest::header::{self, HeaderMap, HeaderValue};
 use reqwest::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 use steadfast_core::connector::{self, Inbound, Operation};
@@ -49,6 +49,8 @@ pub(super) struct Exchange<'a> {
     pub(super) actual: String,
     pub(super) secrets: Vec<Secret>,
     pub(super) bytes_max: usize,
+    /// The header in which the other side says what an answer cost.
+    pub(super) cost_header: Option<&'a str>,
 }
 
 impl Exchange<'_> {
@@ -66,7 +68,8 @@ impl Exchange<'_> {
             "body": self.value(body, &headers)?,
         });
         let summary = format!("{}, {size} bytes", status.as_u16());
-        Ok(Inbound { output, actual: self.actual, summary })
+        let cost = self.cost_header.and_then(|name| headers.get(name)).and_then(cost_units);
+        Ok(Inbound::new(output, self.actual, summary).costing(cost))
     }
 
     /// Reads piece by piece, so that a wrong or missing length cannot fill the memory.
@@ -208,6 +211,16 @@ impl Exchange<'_> {
     }
 }
 
+/// What an answer cost, rounded up: whatever is no number says nothing.
+fn cost_units(value: &HeaderValue) -> Option<u64> {
+    let text = value.to_str().ok()?.trim();
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let units: u64 = whole.parse().ok().filter(|_| digits(whole) && digits(part))?;
+    let more = part.bytes().any(|digit| digit != b'0');
+    units.checked_add(u64::from(more))
+}
+
 /// How long somebody asks us to wait: in seconds, or until a moment.
 pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
@@ -225,6 +238,17 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cost_is_a_number_and_a_part_of_a_unit_is_a_unit() {
+        let said = |text: &str| cost_units(&text.parse().unwrap());
+        assert_eq!(said("12"), Some(12));
+        assert_eq!(said(" 12.000 "), Some(12));
+        assert_eq!(said("0.25"), Some(1));
+        for nothing in ["", "-3", "+3", "1e6", "12 EUR", "1.2.3", "99999999999999999999"] {
+            assert_eq!(said(nothing), None, "{nothing}");
+        }
+    }
 
     #[test]
     fn retry_after_is_seconds_or_a_moment() {

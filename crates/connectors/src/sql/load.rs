@@ -149,7 +149,7 @@ pub(super) async fn rows(
     }
     let output = json!({ "written": written, "replaced": replaced });
     let summary = format!("{written} rows written in place of {replaced}");
-    Ok(Inbound { output, actual: operation.to_owned(), summary })
+    Ok(Inbound::new(output, operation, summary))
 }
 
 /// Asks the database what it has now; a transaction that does not come to what it must is not

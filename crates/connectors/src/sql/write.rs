@@ -136,7 +136,7 @@ async fn rows(session: &mut Session, write: &Write, operation: &str) -> Result<I
         let sql = dialect.insert(write, batch.len());
         session.execute(sql, batch.iter().flatten().cloned().collect()).await?;
     }
-    Ok(Inbound { output, actual: operation.to_owned(), summary })
+    Ok(Inbound::new(output, operation, summary))
 }
 
 /// Takes the key for this transaction, or gives what it was used for.

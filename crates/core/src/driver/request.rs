@@ -51,6 +51,8 @@ pub struct CallOptions {
     pub guard: Option<Arc<Guard>>,
     /// The event that tells of each attempt after which there is another.
     pub retried_as: Option<String>,
+    /// The type of the command that it proposes, where it does nothing else.
+    pub proposes: Option<String>,
 }
 
 /// What is known of a call that is governed.
@@ -77,6 +79,8 @@ pub struct Said {
     pub actual: String,
     /// A line for people.
     pub summary: String,
+    /// What it cost, in units, where the other side said.
+    pub cost_units: Option<u64>,
 }
 
 impl fmt::Debug for Guard {

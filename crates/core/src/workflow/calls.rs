@@ -85,6 +85,12 @@ impl<T> Call<T> {
         self.with(|options| options.retried_as = Some(event_type.into()))
     }
 
+    /// It proposes a command of this type and gives its id, and does nothing else.
+    #[doc(hidden)]
+    pub fn proposing(self, command_type: impl Into<String>) -> Self {
+        self.with(|options| options.proposes = Some(command_type.into()))
+    }
+
     fn with(mut self, set: impl FnOnce(&mut CallOptions)) -> Self {
         self.operation.change(|ask| {
             if let Ask::Call { options, .. } | Ask::Effect { options, .. } = ask {

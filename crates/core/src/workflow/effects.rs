@@ -372,8 +372,9 @@ fn send(
         if !way.scope().iter().any(|operation| operation.is(&request.operation)) {
             return Err(connector::out_of_scope(way.name(), &request.operation));
         }
-        let Inbound { output, actual, summary } = way.send(&request).await?;
-        *guard.said.lock().expect("invariant: not poisoned") = Some(Said { actual, summary });
+        let Inbound { output, actual, summary, cost_units } = way.send(&request).await?;
+        let said = Said { actual, summary, cost_units };
+        *guard.said.lock().expect("invariant: not poisoned") = Some(said);
         json::encode("the connector's answer", &output)
     })
 }

@@ -32,6 +32,10 @@ impl Execution {
         {
             // It stays on record as begun: what became of it is asked, not guessed.
             call.doubt = Some(error.clone());
+            // It was sent, so what was taken for it is spent, and the ledger has it.
+            call.taken.clear();
+            let row = call.invocation(self, ended.id, Some(error), call.said());
+            call.unentered.extend(row.filter(|_| call.governed));
             let (name, attempt) = (call.name.clone(), call.attempt);
             self.waits.insert(ended.id, Wait::Retry { name, attempt, until: now });
             self.calls.insert(ended.id, call);
@@ -111,19 +115,40 @@ impl Execution {
     }
 
     /// Ends an attempt that nobody waits for, and gives its slot back.
-    pub(super) fn abandon(&self, id: u64, call: Call) {
-        let Some(abort) = call.abort else { return };
-        abort.abort();
-        if call.options.slot.is_some() {
-            let step = i64::try_from(id).unwrap_or(i64::MAX);
-            let free = op::FreeSlot { lease: self.lease.clone(), step };
-            let hub = self.hub.clone();
-            let task = async move {
-                // If it fails, the slot runs out with its lease.
-                let _ = hub.store.ask(free).await;
-                hub.ready.ring();
-            };
-            self.hub.env.spawn("free", Box::pin(task));
+    pub(super) fn abandon(&self, id: u64, mut call: Call) {
+        let mut rows = std::mem::take(&mut call.unentered);
+        if let Some(abort) = call.abort.take() {
+            abort.abort();
+            rows.extend(call.abandoned(self, id));
+            if call.options.slot.is_some() {
+                self.free(id);
+            }
         }
+        if !rows.is_empty() {
+            let (hub, enter) = (self.hub.clone(), self.entering(rows));
+            let task = async move {
+                // If it fails, the effect's own row still says that it was begun.
+                let _ = hub.store.ask(enter).await;
+            };
+            self.hub.env.spawn("enter", Box::pin(task));
+        }
+    }
+
+    /// Gives the slot of a call back.
+    fn free(&self, id: u64) {
+        let step = i64::try_from(id).unwrap_or(i64::MAX);
+        let free = op::FreeSlot { lease: self.lease.clone(), step };
+        let hub = self.hub.clone();
+        let task = async move {
+            // If it fails, the slot runs out with its lease.
+            let _ = hub.store.ask(free).await;
+            hub.ready.ring();
+        };
+        self.hub.env.spawn("free", Box::pin(task));
+    }
+
+    /// Calls of which no record will tell.
+    pub(super) fn entering(&self, calls: Vec<op::InvocationRow>) -> op::EnterCalls {
+        op::EnterCalls { workspace: self.hub.workspace.clone(), calls }
     }
 }

@@ -167,6 +167,8 @@ impl Execution {
             settles: None,
             consume: None,
             notes: Vec::new(),
+            unentered: Vec::new(),
+            taken: Vec::new(),
         }
     }
 

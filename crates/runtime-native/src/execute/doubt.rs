@@ -45,6 +45,8 @@ impl Execution {
     pub(super) fn probed(&mut self, id: u64, mut call: Call, outcome: Outcome) -> bool {
         (call.probing, call.sent) = (false, false);
         let probes = std::mem::take(&mut call.probes) + 1;
+        let row = call.probe_call(self, id, probes, outcome.as_ref().err());
+        call.unentered.extend(row);
         let again = outcome.as_ref().err().and_then(|e| self.next_probe(&call, probes, e));
         if let Some(wait) = again {
             call.probes = probes;
@@ -52,6 +54,11 @@ impl Execution {
             let mut entry = begun(id, &call);
             entry.record.outcome = Ok(serde_json::json!({ "probes": probes }).to_string());
             call.recorded = true;
+            if !call.unentered.is_empty() {
+                let invocations = std::mem::take(&mut call.unentered);
+                let with = Govern { invocations, ..self.govern() };
+                entry.with = Some(With::Govern(Box::new(with)));
+            }
             self.pending.push(entry);
             self.urgent = true;
             return self.make_at(id, call, self.hub.now().after(wait));
@@ -169,7 +176,8 @@ impl Execution {
         // Somebody may have said it while nobody ran this.
         if !self.signals.iter().any(|signal| signal.name == name) {
             let mut entry = begun(id, &call);
-            entry.with = Some(With::Govern(Box::new(with)));
+            let invocations = std::mem::take(&mut call.unentered);
+            entry.with = Some(With::Govern(Box::new(Govern { invocations, ..with })));
             self.pending.push(entry);
             self.urgent = true;
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use steadfast_core::driver::{EffectClass, Guard, Kind, Record, RecordState};
 use steadfast_core::effect::EffectSpec;
-use steadfast_core::gate::{Gate, Leaving, Passage, Verdict};
+use steadfast_core::gate::{CapReached, Gate, Leaving, Passage, Verdict};
 use steadfast_core::policy::Judgement;
 use steadfast_core::{EffectEvent, EffectStatus, Error, ErrorClass, json, limits};
 use steadfast_store::StoreExt;
@@ -30,12 +30,13 @@ impl Execution {
             return self.go(id, call, None).await;
         };
         loop {
-            let verdict = self.judge(&*gate, &guard, &call).await;
-            match verdict.passage {
+            let mut verdict = self.judge(&*gate, &guard, &call).await;
+            match std::mem::replace(&mut verdict.passage, Passage::Open) {
                 Passage::Open => return self.go(id, call, None).await,
                 Passage::Go => {
                     call.governed = true;
-                    self.judged(id, &mut call, &verdict.judgement);
+                    call.taken = std::mem::take(&mut verdict.taken);
+                    self.judged(id, &mut call, &verdict);
                     if let Some(result) = self.done_before(id, &call, &guard).await? {
                         self.calls.insert(id, call);
                         return Ok(self.attempt_ended(Ended { id, outcome: Ok(result) }));
@@ -50,18 +51,18 @@ impl Execution {
                 Passage::Refused(error) => {
                     call.governed = true;
                     call.blocked = true;
-                    self.judged(id, &mut call, &verdict.judgement);
+                    self.judged(id, &mut call, &verdict);
                     self.calls.insert(id, call);
                     return Ok(self.attempt_ended(Ended { id, outcome: Err(error) }));
                 }
-                Passage::Ask { approvers, reason } => {
+                Passage::Ask(asks) => {
                     call.governed = true;
-                    let asked = self.question(id, &call, &guard, approvers, reason);
+                    let asked = self.question(id, &call, &guard, *asks);
                     match self.known_answer(&asked).await? {
                         Some(Ok(_)) if !call.approved => call.approved = true,
                         Some(Err(error)) => return Ok(self.refused_by_people(id, call, error)),
                         _ => {
-                            self.judged(id, &mut call, &verdict.judgement);
+                            self.judged(id, &mut call, &verdict);
                             let planned = guard.effect.as_ref().map(|spec| {
                                 new_effect(self.effect_id(id), spec, verdict.compensation.clone())
                             });
@@ -84,6 +85,7 @@ impl Execution {
             attempt: call.attempt,
             approved: call.approved,
             child: self.is_child(),
+            owed: self.owed(),
             now: self.hub.now(),
         };
         // A gate that cannot decide lets nothing through.
@@ -91,7 +93,18 @@ impl Execution {
             judgement: Judgement::default(),
             passage: Passage::Refused(error),
             compensation: None,
+            taken: Vec::new(),
+            cap: None,
         })
+    }
+
+    /// What pending records will charge budgets: it counts already, and costs no commit of its own.
+    fn owed(&self) -> Vec<(String, i64)> {
+        let governed = self.pending.iter().filter_map(|entry| match &entry.with {
+            Some(With::Govern(with)) => Some(&with.charges),
+            _ => None,
+        });
+        governed.flatten().map(|charge| (charge.meter.clone(), charge.amount)).collect()
     }
 
     /// The result of the same effect in another command, where the receiver has no memory for keys:
@@ -129,6 +142,7 @@ impl Execution {
                 With::Govern(Box::new(Govern {
                     events,
                     effect: Some(effect),
+                    invocations: call.unentered.clone(),
                     consume: call.consume.take(),
                     ..self.govern()
                 }))
@@ -142,6 +156,9 @@ impl Execution {
                 self.calls.insert(id, call);
                 let refusal = refused(refusal);
                 return Ok(self.attempt_ended(Ended { id, outcome: Err(refusal) }));
+            }
+            if governed {
+                call.unentered.clear();
             }
         }
         if call.kind != Kind::Read || call.attempt > 1 {
@@ -177,7 +194,8 @@ impl Execution {
     }
 
     /// What the gate decided, as an event of the call's next record.
-    fn judged(&self, id: u64, call: &mut Call, judgement: &Judgement) {
+    fn judged(&self, id: u64, call: &mut Call, verdict: &Verdict) {
+        let judgement = &verdict.judgement;
         if judgement.decisions.is_empty() {
             return;
         }
@@ -189,9 +207,13 @@ impl Execution {
         // A call is judged again once people have answered: that is another decision.
         note.event_id = format!("{}.{}", note.event_id, &decided[..8]);
         call.notes.push(note);
-        if judgement.decisions.iter().any(|d| d.finding.rule == "cost_cap") {
+        let own_rule = || judgement.decisions.iter().any(|d| d.finding.rule == "cost_cap");
+        if verdict.cap.is_some() || own_rule() {
             let about = serde_json::json!({ "operation": call.name, "attempts": call.attempt });
-            let note = self.note(id, call.attempt, "cost.cap_reached", "audit", about);
+            let mut note = self.note(id, call.attempt, "cost.cap_reached", "audit", about);
+            if let Some(cap) = &verdict.cap {
+                reached(cap, &self.context.command_id, &mut note);
+            }
             call.notes.push(note);
         }
     }
@@ -231,10 +253,13 @@ impl Execution {
     pub(super) fn ending(&self, id: u64, call: &mut Call, record: &Record) -> Option<With> {
         let over = record.state == RecordState::Done;
         let told = call.retried_as().is_some() && !over;
-        if !call.governed && call.consume.is_none() && call.notes.is_empty() && !told {
+        let step = self.agent_step(id, call, record).filter(|_| over);
+        let bare = call.consume.is_none() && call.notes.is_empty() && step.is_none();
+        if !call.governed && bare && !told {
             return None;
         }
         let mut events = std::mem::take(&mut call.notes);
+        events.extend(step);
         let mut effect = None;
         if over && (call.effect().is_some() || call.settles.is_some()) {
             let (event, word, result, error) = match &record.outcome {
@@ -270,15 +295,46 @@ impl Execution {
             let about = serde_json::json!({ "operation": call.name, "attempts": call.attempt });
             events.push(self.note(id, call.attempt, "cost.cap_reached", "audit", about));
         }
+        let said = call.said();
+        let charges = call.charges(said.as_ref());
+        let mut invocations = std::mem::take(&mut call.unentered);
+        invocations.extend(call.invocation(self, id, record.outcome.as_ref().err(), said));
         let with = Govern {
             events,
             effect,
-            invocation: call.invocation(self, id, record).map(Box::new),
+            charges,
+            invocations,
             health: call.health(&record.outcome, &self.registry),
             consume: call.consume.take(),
             ..self.govern()
         };
         Some(With::Govern(Box::new(with)))
+    }
+
+    /// What is told of a step of an agent's own code; of a proposal also what became of it.
+    fn agent_step(&self, id: u64, call: &Call, record: &Record) -> Option<op::NewEvent> {
+        let gate = self.registry.gate.as_ref()?;
+        if self.context.command_id.is_empty() || !gate.is_agent(&self.context) {
+            return None;
+        }
+        let took = record.completed_at.as_micros() - record.started_at.as_micros();
+        let mut about = serde_json::json!({
+            "step_index": id, "tool_name": call.name, "kind": call.kind.as_str(),
+            "attempts": call.attempt, "latency_ms": took / 1000,
+        });
+        let proposal = call.options.proposes.as_ref();
+        match &record.outcome {
+            Ok(made) if proposal.is_some() => {
+                about["command_id"] = serde_json::from_str(made).unwrap_or_default();
+            }
+            Ok(_) => {}
+            Err(error) => about["error"] = serde_json::to_value(error).unwrap_or_default(),
+        }
+        if let Some(command_type) = proposal {
+            about["command_type"] = command_type.as_str().into();
+        }
+        let event_type = if proposal.is_some() { "agent.proposed" } else { "agent.step" };
+        Some(self.note(id, call.attempt, event_type, "agent_step", about))
     }
 
     pub(super) fn govern(&self) -> Govern {
@@ -338,6 +394,21 @@ fn new_effect(effect_id: String, spec: &EffectSpec, compensation: Option<String>
         compensates: spec.undoes.clone(),
         once: spec.class == EffectClass::AtMostOnce,
     }
+}
+
+/// That a budget is used up is told once to each command that it holds up: the event's id follows
+/// from the command, the budget and its cap.
+fn reached(cap: &CapReached, command_id: &str, note: &mut op::NewEvent) {
+    let bound = if cap.hard { "hard" } else { "soft" };
+    let which = json::fingerprint(&format!("{}\n{bound}\n{}", cap.meter, cap.cap));
+    note.event_id = format!("evt_{command_id}_{}.{}", note.event_type, &which[..16]);
+    let mut about: serde_json::Value = serde_json::from_str(&note.payload).unwrap_or_default();
+    about["budget"] = cap.meter.as_str().into();
+    about["bound"] = bound.into();
+    about["cap"] = cap.cap.into();
+    about["spent"] = cap.spent.into();
+    about["wanted"] = cap.wanted.into();
+    note.payload = about.to_string();
 }
 
 /// Why the store would not enter it.

@@ -6,6 +6,7 @@
 use steadfast_core::approval::{ApprovalRequest, Vote};
 use steadfast_core::driver::{Guard, Kind, RecordState};
 use steadfast_core::gate::effect_seen;
+use steadfast_core::policy::Asks;
 use steadfast_core::{ApprovalStatus, Error, ErrorClass, Timestamp, json};
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, EffectChange, Entry, Govern, NewApproval, NewEffect, With};
@@ -17,14 +18,7 @@ use crate::waits::Wait;
 
 impl Execution {
     /// The question whether this may be done.
-    pub(super) fn question(
-        &self,
-        id: u64,
-        call: &Call,
-        guard: &Guard,
-        approvers: u32,
-        reason: String,
-    ) -> NewApproval {
+    pub(super) fn question(&self, id: u64, call: &Call, guard: &Guard, asks: Asks) -> NewApproval {
         let (action, payload, digest) = match (&guard.effect, &guard.calling) {
             (Some(spec), calling) => {
                 // Bound to what is really sent, too, where a connector sends it.
@@ -43,8 +37,7 @@ impl Execution {
             }
             (None, None) => (call.name.clone(), "null".to_owned(), json::digest(&call.name)),
         };
-        let mut request = ApprovalRequest::new(&call.name, action).reason(reason);
-        request.approvers = approvers;
+        let request = asks.request(&call.name, action);
         NewApproval { payload, digest, ..self.asking(id, &request) }
     }
 
@@ -88,12 +81,14 @@ impl Execution {
             );
             return Ok(Some(Err(Error::new(ErrorClass::ApprovalRejected, "SF-0814", text))));
         }
-        if row.status == ApprovalStatus::Approved && row.yes() < asked.approvers {
+        // Only those count who would be asked now.
+        let by = row.approved_by();
+        let counted = by.iter().filter(|person| asked.may(person)).count();
+        let yes = i64::try_from(counted).unwrap_or(i64::MAX);
+        if row.status == ApprovalStatus::Approved && yes < asked.approvers {
             let text = format!(
-                "approval \"{}\" was given by {} people, and {} are needed now",
-                asked.approval_id,
-                row.yes(),
-                asked.approvers
+                "approval \"{}\" was given by {yes} people of those who may, and {} are needed now",
+                asked.approval_id, asked.approvers
             );
             return Ok(Some(Err(Error::new(ErrorClass::ApprovalRejected, "SF-0814", text))));
         }
@@ -134,6 +129,7 @@ impl Execution {
             events,
             effect: planned.map(|new| EffectChange::Plan(Box::new(new))),
             approval: Some(Box::new(asked)),
+            invocations: std::mem::take(&mut call.unentered),
             ..self.govern()
         };
         let with = Some(With::Govern(Box::new(with)));

@@ -11,7 +11,7 @@ use steadfast_store::StoreExt;
 use steadfast_store::op::{self, EffectChange, Entry, Govern, With};
 
 use super::Execution;
-use crate::call::Ended;
+use crate::call::{Call, Ended};
 
 /// What entries say of how effects ended.
 pub(super) fn outcomes(entries: &[Entry]) -> Vec<Govern> {
@@ -47,6 +47,11 @@ impl Execution {
             }
         }
         self.say(outcomes, None).await;
+        let late = std::mem::take(&mut self.late);
+        if !late.is_empty() {
+            // A line of the ledger at most is missing if it fails.
+            let _ = self.hub.store.ask(self.entering(late)).await;
+        }
     }
 
     /// What the ledger is told of an effect whose attempt ended after the run was stopped.
@@ -54,6 +59,7 @@ impl Execution {
         self.running.remove(&ended.id);
         let mut call = self.calls.remove(&ended.id)?;
         if call.effect().is_none() || !call.governed || call.probing {
+            self.enter_late(&mut call, &ended);
             return None;
         }
         call.unclear |= ended.outcome.as_ref().is_err_and(|error| call.is_unclear(error));
@@ -65,6 +71,17 @@ impl Execution {
             Some(With::Govern(with)) => Some(*with),
             _ => None,
         }
+    }
+
+    /// A call that is no effect changes nothing; that it was made is on record all the same.
+    fn enter_late(&mut self, call: &mut Call, ended: &Ended) {
+        let error = ended.outcome.as_ref().err();
+        let row = match call.probing {
+            true => call.probe_call(self, ended.id, call.probes + 1, error),
+            false => call.invocation(self, ended.id, error, call.said()),
+        };
+        self.late.append(&mut call.unentered);
+        self.late.extend(row.filter(|_| call.governed));
     }
 
     /// Tells where a stopped run's worker stands.

@@ -1,7 +1,6 @@
 //! Policy decides on a new command: before it is written, as part of the same commit.
 
 use serde_json::Value;
-use steadfast_core::approval::ApprovalRequest;
 use steadfast_core::command::{CommandType, Ingress};
 use steadfast_core::policy::{Act, Judgement, Ruling};
 use steadfast_core::{Error, Result, Timestamp, json};
@@ -51,7 +50,10 @@ pub(crate) fn admit(
     let hold = match ruling {
         Ruling::Deny => judgement.denial().map(Hold::Denied),
         Ruling::RequireApproval | Ruling::Escalate => {
-            Some(Hold::Approval(Box::new(question(contract, payload, asked, &judgement))))
+            Some(match question(contract, payload, asked, &judgement) {
+                Ok(question) => Hold::Approval(Box::new(question)),
+                Err(nobody) => Hold::Denied(nobody),
+            })
         }
         Ruling::RequireMoreInput => Some(Hold::Input(why(&judgement))),
         Ruling::Allow | Ruling::RouteSync | Ruling::RouteAsync | Ruling::Redact => None,
@@ -83,18 +85,16 @@ fn why(judgement: &Judgement) -> String {
     judgement.decisive().map(|d| d.finding.reason.clone()).unwrap_or_default()
 }
 
-/// The question whether a command may begin.
+/// The question whether a command may begin; an error if nobody could answer it.
 fn question(
     contract: &CommandType,
     payload: &Value,
     asked: &Asked<'_>,
     judgement: &Judgement,
-) -> NewApproval {
-    let mut request = ApprovalRequest::new(&contract.name, &contract.name)
-        .payload(payload.clone())
-        .reason(why(judgement));
-    request.approvers = judgement.approvers();
-    NewApproval {
+) -> Result<NewApproval> {
+    let request = judgement.asks()?.request(&contract.name, &contract.name);
+    let request = request.payload(payload.clone());
+    Ok(NewApproval {
         approval_id: format!("apr_{}", json::fingerprint(asked.command_id)),
         digest: request.digest(),
         approval_type: request.approval_type,
@@ -105,8 +105,8 @@ fn question(
         approvers: i64::from(request.approvers),
         among: request.among,
         expires_at: asked.now.after(request.ttl),
-        escalate_at: None,
-    }
+        escalate_at: request.escalate_after.map(|d| asked.now.after(d)),
+    })
 }
 
 /// Takes a field out of a payload, by its path; a number, or `*` for all, names items of a list.

@@ -10,14 +10,13 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use steadfast_core::command::{Book, CommandType, Context};
-use steadfast_core::connector::Limits;
 use steadfast_core::gate::{Gate, Leaving, Passage, Verdict, effect_seen};
 use steadfast_core::policy::{Act, Decision, Doing, Finding, Judgement, Ruling, Stage};
-use steadfast_core::{Error, ErrorClass, Result, Timestamp};
-use steadfast_store::op::{CommandRef, GetCommand, Spend, Spent, Take, is_stopped, not_begun};
+use steadfast_core::{Error, ErrorClass, Result};
+use steadfast_store::op::{CommandRef, GetCommand, is_stopped, not_begun};
 use steadfast_store::{OpenStore, StoreExt};
 
-use crate::governance::{Governance, Per};
+use crate::governance::Governance;
 
 /// Decides on what leaves.
 pub(crate) struct Gatekeeper {
@@ -51,6 +50,10 @@ impl Gate for Gatekeeper {
         }
     }
 
+    fn is_agent(&self, context: &Context) -> bool {
+        self.book.0.get(&context.command_type).is_some_and(|contract| contract.agent)
+    }
+
     fn drift(&self, context: &Context, compensation: &str, effect_type: &str) -> bool {
         let contract = self.book.0.get(&context.command_type);
         let declared = contract.and_then(|contract| contract.compensations.get(compensation));
@@ -75,19 +78,20 @@ impl Gatekeeper {
             return Ok(refused("command_stopped", stopped, &leaving));
         }
         let act = self.act(contract, &leaving)?;
-        let mut judgement = match forbidden(contract, &leaving, &act) {
+        let judgement = match forbidden(contract, &leaving, &act) {
             Some((stage, finding)) => one(stage, finding, &act),
             None => {
                 let chain = chain(contract, &leaving, &act);
                 self.governance.policies.judge(&chain, &act)
             }
         };
-        let passage = self.passage(contract, &leaving, &act, &mut judgement).await?;
         // What undoes another effect is not undone itself.
         let forward = leaving.effect.filter(|spec| spec.undoes.is_none());
         let declared = forward.and_then(|spec| contract.effects.get(&spec.effect_type));
         let compensation = declared.and_then(|effect| effect.compensation.clone());
-        Ok(Verdict { judgement, passage, compensation })
+        let mut verdict = Verdict { compensation, ..plain(judgement, Passage::Go) };
+        self.pass(contract, &leaving, &act, &mut verdict).await?;
+        Ok(verdict)
     }
 
     /// Why nothing of the command begins any more, if so. The command's own run is fenced off when
@@ -135,15 +139,13 @@ impl Gatekeeper {
                 steadfast_core::connector::out_of_scope(&calling.connector, &calling.operation);
             return Ok(refused("out_of_scope", error, leaving));
         }
-        let takes = self.takes(leaving, &[]);
-        let mut judgement = Judgement::default();
-        let passage = match self.spend(takes, leaving.now, &mut judgement).await? {
-            Some(refusal) => refusal,
+        let mut verdict = plain(Judgement::default(), Passage::Go);
+        self.spend(self.limits(leaving), leaving.now, &mut verdict).await?;
+        if verdict.passage == Passage::Go && leaving.effect.is_some() {
             // Without a command there is no ledger to enter an effect in.
-            None if leaving.effect.is_some() => Passage::Open,
-            None => Passage::Go,
-        };
-        Ok(plain(judgement, passage))
+            verdict.passage = Passage::Open;
+        }
+        Ok(verdict)
     }
 
     fn act(&self, contract: &CommandType, leaving: &Leaving<'_>) -> Result<Act> {
@@ -185,117 +187,34 @@ impl Gatekeeper {
     }
 
     /// What follows from a judgement, with the counters taken.
-    async fn passage(
+    async fn pass(
         &self,
         contract: &CommandType,
         leaving: &Leaving<'_>,
         act: &Act,
-        judgement: &mut Judgement,
-    ) -> Result<Passage> {
-        if let Some(denial) = judgement.denial() {
-            return Ok(Passage::Refused(denial));
-        }
+        verdict: &mut Verdict,
+    ) -> Result<()> {
+        let judgement = &verdict.judgement;
         let ruling = judgement.ruling();
-        if matches!(ruling, Ruling::RequireMoreInput | Ruling::Redact) {
+        if let Some(denial) = judgement.denial() {
+            verdict.passage = Passage::Refused(denial);
+        } else if matches!(ruling, Ruling::RequireMoreInput | Ruling::Redact) {
             let by = judgement.decisive().map_or_else(String::new, |decision| {
                 format!("{} ({})", decision.stage.as_str(), decision.finding.rule)
             });
             let text = format!("stage {by} wants it changed, which cannot be at this point");
-            return Ok(Passage::Refused(Error::new(ErrorClass::PolicyDenied, "SF-0801", text)));
+            let error = Error::new(ErrorClass::PolicyDenied, "SF-0801", text);
+            verdict.passage = Passage::Refused(error);
+        } else if leaving.context.dry_run && matches!(act.doing, Doing::Effect { .. }) {
+            verdict.passage = Passage::Plan;
+        } else if ruling.needs_approval() && !leaving.approved {
+            verdict.passage = ask(judgement);
+        } else {
+            let mut wants = self.limits(leaving);
+            wants.extend(self.costs(contract, leaving));
+            self.spend(wants, leaving.now, verdict).await?;
         }
-        if leaving.context.dry_run && matches!(act.doing, Doing::Effect { .. }) {
-            return Ok(Passage::Plan);
-        }
-        if ruling.needs_approval() && !leaving.approved {
-            return Ok(ask(judgement));
-        }
-        let takes = self.takes(leaving, &contract.chain());
-        if let Some(passage) = self.spend(takes, leaving.now, judgement).await? {
-            return Ok(passage);
-        }
-        Ok(Passage::Go)
-    }
-
-    /// What it takes from what all workers share, each with the stage that speaks for it.
-    fn takes(&self, leaving: &Leaving<'_>, chain: &[Stage]) -> Vec<(Stage, Take, bool)> {
-        let Some(calling) = leaving.call else {
-            return Vec::new();
-        };
-        let connector = calling.connector.as_str();
-        let limits = self.governance.connectors.get(connector).map(|c| c.limits());
-        let Limits { rate, breaker } = limits.unwrap_or_default();
-        let mut takes = Vec::new();
-        if let Some(rate) = rate {
-            let meter = format!("rate:{connector}");
-            let take = Take::Rate { meter, calls: rate.calls, per: rate.per };
-            takes.push((Stage::RateLimit, take, true));
-        }
-        if let Some(breaker) = breaker {
-            let meter = format!("breaker:{connector}");
-            let (failures, cool_down) = (breaker.failures, breaker.cool_down);
-            takes.push((Stage::RateLimit, Take::Breaker { meter, failures, cool_down }, true));
-        }
-        if chain.contains(&Stage::Cost) {
-            for budget in &self.governance.budgets {
-                // People who have said yes have said yes to what it costs, where they can.
-                let lifted = leaving.approved && !budget.hard;
-                let cap = if lifted { i64::MAX } else { i64::from(budget.cap) };
-                let meter = match &budget.per {
-                    Per::Command => format!("cost:{}", leaving.context.command_id),
-                    Per::ConnectorDay(name) if name == connector => {
-                        format!("cost:{connector}:{}", leaving.now.utc_date(0))
-                    }
-                    Per::ConnectorDay(_) => continue,
-                };
-                let take = Take::Budget { meter, amount: 1, cap };
-                takes.push((Stage::Cost, take, budget.hard));
-            }
-        }
-        takes
-    }
-
-    /// Takes all of it, or says what follows.
-    async fn spend(
-        &self,
-        takes: Vec<(Stage, Take, bool)>,
-        now: Timestamp,
-        judgement: &mut Judgement,
-    ) -> Result<Option<Passage>> {
-        if takes.is_empty() {
-            return Ok(None);
-        }
-        let workspace = self.workspace.clone();
-        let all = takes.iter().map(|(_, take, _)| take.clone()).collect();
-        let spent = self.store.ask(Spend { workspace, takes: all, now }).await?;
-        let Spent::Short(meter, until) = spent else {
-            for (stage, take, _) in &takes {
-                let asked = judgement.decisions.iter().find(|d| d.stage == *stage);
-                // What rules of one's own have said stands.
-                if asked.is_none_or(|d| d.finding.rule.starts_with("no_")) {
-                    let text = format!("\"{}\" lets it through", take.meter());
-                    set(judgement, *stage, Finding::allow("within_limit", text));
-                }
-            }
-            return Ok(None);
-        };
-        let short = takes.iter().find(|(_, take, _)| take.meter() == meter);
-        let (stage, hard) = short.map_or((Stage::RateLimit, true), |(s, _, hard)| (*s, *hard));
-        let finding = match stage {
-            Stage::Cost if hard => Finding::deny("cost_cap", format!("\"{meter}\" is spent")),
-            Stage::Cost => Finding::approval("cost_cap", 2, format!("\"{meter}\" is spent")),
-            _ => Finding::deny("used_up", format!("\"{meter}\" lets no more through for now")),
-        };
-        set(judgement, stage, finding);
-        if stage == Stage::RateLimit {
-            let wait = until.map_or_else(Default::default, |at| now.until(at));
-            let text = format!("\"{meter}\" lets no more through; nothing was sent");
-            let error = Error::new(ErrorClass::RateLimited, "SF-0810", text).retry_after(wait);
-            return Ok(Some(Passage::Refused(error)));
-        }
-        Ok(Some(match judgement.denial() {
-            Some(denial) => Passage::Refused(denial),
-            None => ask(judgement),
-        }))
+        Ok(())
     }
 }
 
@@ -365,7 +284,7 @@ fn one(stage: Stage, finding: Finding, act: &Act) -> Judgement {
 }
 
 /// Puts a finding in the place of its stage, or at the end.
-fn set(judgement: &mut Judgement, stage: Stage, finding: Finding) {
+pub(super) fn set(judgement: &mut Judgement, stage: Stage, finding: Finding) {
     let inputs = judgement.decisions.first().map(|d| d.inputs.clone()).unwrap_or_default();
     match judgement.decisions.iter_mut().find(|d| d.stage == stage) {
         Some(decision) => decision.finding = finding,
@@ -373,9 +292,11 @@ fn set(judgement: &mut Judgement, stage: Stage, finding: Finding) {
     }
 }
 
-fn ask(judgement: &Judgement) -> Passage {
-    let reason = judgement.decisive().map(|d| d.finding.reason.clone()).unwrap_or_default();
-    Passage::Ask { approvers: judgement.approvers().max(1), reason }
+pub(super) fn ask(judgement: &Judgement) -> Passage {
+    match judgement.asks() {
+        Ok(asks) => Passage::Ask(Box::new(asks)),
+        Err(nobody) => Passage::Refused(nobody),
+    }
 }
 
 /// A refusal before any stage was asked; the audit has it as a decision all the same.
@@ -386,5 +307,5 @@ fn refused(rule: &str, error: Error, leaving: &Leaving<'_>) -> Verdict {
 }
 
 fn plain(judgement: Judgement, passage: Passage) -> Verdict {
-    Verdict { judgement, passage, compensation: None }
+    Verdict { judgement, passage, compensation: None, taken: Vec::new(), cap: None }
 }

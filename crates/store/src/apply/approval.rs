@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::gate::{Tx, Value, first, params};
 use crate::op::{
     ApprovalRow, Approvals, Decide, Decided, ListApprovals, NewApproval, SettleApprovals,
-    SettledApprovals, Signal, VoteRow,
+    SettledApprovals, Signal, VoteRow, supplied_between,
 };
 
 /// Asks, unless it was asked before.
@@ -72,6 +72,18 @@ async fn lock(tx: &mut impl Tx, ws: &str, id: &str) -> Result<Option<ApprovalRow
     find(tx, ws, id).await
 }
 
+/// Whether they asked for it, or gave the payload that it is about.
+async fn is_own(tx: &mut impl Tx, op: &Decide, row: &ApprovalRow) -> Result<bool, Error> {
+    if op.approver == row.asked.requested_by {
+        return Ok(true);
+    }
+    let (first_id, last_id) = supplied_between(&row.command_id);
+    let by = params! {
+        workspace: &op.workspace, first: &first_id, last: &last_id, actor: &op.approver,
+    };
+    Ok(!row.command_id.is_empty() && first(tx, "event_by", by).await?.is_some())
+}
+
 pub(super) async fn decide(tx: &mut impl Tx, op: &Decide) -> Result<Decided, Error> {
     let ws = op.workspace.as_str();
     let Some(row) = lock(tx, ws, &op.approval_id).await? else {
@@ -84,7 +96,7 @@ pub(super) async fn decide(tx: &mut impl Tx, op: &Decide) -> Result<Decided, Err
     if row.status != ApprovalStatus::Pending || row.asked.expires_at <= op.now {
         return Ok(Decided::Late(row.status));
     }
-    if op.vote == Vote::Approved && op.approver == row.asked.requested_by {
+    if op.vote == Vote::Approved && is_own(tx, op, &row).await? {
         return Ok(Decided::Own);
     }
     if !row.may(&op.approver) {
@@ -324,10 +336,17 @@ impl ApprovalRow {
 
     /// Whether somebody may answer.
     pub fn may(&self, approver: &str) -> bool {
+        self.asked.may(approver)
+    }
+}
+
+impl crate::op::NewApproval {
+    /// Whether somebody may answer.
+    pub fn may(&self, approver: &str) -> bool {
         let is = |pattern: &String| match pattern.strip_suffix('*') {
             Some(start) => approver.starts_with(start),
             None => pattern == approver,
         };
-        self.asked.among.is_empty() || self.asked.among.iter().any(is)
+        self.among.is_empty() || self.among.iter().any(is)
     }
 }

@@ -11,9 +11,9 @@ use super::{event, meter, rows, saga, signal, steer};
 use crate::error::Error;
 use crate::gate::{Tx, Value, first, params};
 use crate::op::{
-    EffectChange, EffectRow, Effects, Govern, InvocationRow, Invocations, ListEffects,
-    ListInvocations, NewEffect, Resolve, ResolvedEffect, Signal, Truth, contradiction, is_stopped,
-    met, not_begun,
+    EffectChange, EffectRow, Effects, EnterCalls, Entered, Govern, InvocationRow, Invocations,
+    ListEffects, ListInvocations, NewEffect, Resolve, ResolvedEffect, Signal, Truth, contradiction,
+    is_stopped, met, not_begun,
 };
 
 /// Enters or moves an effect. False when it was there already, or could not move; the reason if it
@@ -355,7 +355,20 @@ pub(super) async fn list(tx: &mut impl Tx, op: &ListEffects) -> Result<Effects, 
 }
 
 /// Enters a connector's call.
-pub(super) async fn called(tx: &mut impl Tx, ws: &str, call: &InvocationRow) -> Result<(), Error> {
+pub(super) async fn enter_calls(tx: &mut impl Tx, op: &EnterCalls) -> Result<Entered, Error> {
+    let mut entered = 0;
+    for call in op.calls.iter().take(steadfast_core::limits::PAGE_ROWS) {
+        entered += u64::from(called(tx, &op.workspace, call).await?);
+    }
+    Ok(Entered(entered))
+}
+
+/// Enters a call in the ledger; false if it is there already.
+pub(super) async fn called(
+    tx: &mut impl Tx,
+    ws: &str,
+    call: &InvocationRow,
+) -> Result<bool, Error> {
     let row = params! {
         workspace: ws, invocation_id: &call.invocation_id, command_id: &call.command_id,
         run_id: &call.run_id, connector: &call.connector, agent: &call.agent,
@@ -365,8 +378,7 @@ pub(super) async fn called(tx: &mut impl Tx, ws: &str, call: &InvocationRow) -> 
         error: call.error.as_ref().map(rows::error_text), latency_us: call.latency_us,
         now: call.created_at,
     };
-    tx.execute("invocation_insert", row).await?;
-    Ok(())
+    Ok(tx.execute("invocation_insert", row).await? == 1)
 }
 
 pub(super) async fn invocations(

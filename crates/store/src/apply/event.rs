@@ -11,7 +11,7 @@ use steadfast_core::{CommandStatus, Error as Failure, Timestamp};
 
 use super::rows;
 use crate::error::Error;
-use crate::gate::{Tx, Value, params};
+use crate::gate::{Tx, Value, first, params};
 use crate::op::{EventPage, EventRow, ListEvents, SlotRow, Submit, Tell, ToldOf};
 
 /// A move of a command, as its event tells it.
@@ -32,6 +32,20 @@ fn event_id(command_id: &str, number: i64) -> String {
     let mut id = String::with_capacity(command_id.len() + 16);
     let _ = write!(id, "evt_{command_id}_{number:06}");
     id
+}
+
+/// Who told an event, and what it says, if it is there.
+pub(super) async fn said(
+    tx: &mut impl Tx,
+    ws: &str,
+    event_id: &str,
+) -> Result<Option<(String, serde_json::Value)>, Error> {
+    let at = params! { workspace: ws, event_id: event_id };
+    let Some(mut row) = first(tx, "event_said", at).await? else {
+        return Ok(None);
+    };
+    let (actor, payload) = (row.text()?, row.text()?);
+    Ok(Some((actor, serde_json::from_str(&payload).unwrap_or_default())))
 }
 
 pub(super) async fn moved(tx: &mut impl Tx, what: &Happening<'_>) -> Result<(), Error> {

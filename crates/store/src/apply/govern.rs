@@ -30,14 +30,18 @@ pub(super) async fn write(
             Err(refusal) => return Ok(Some(refusal)),
         }
     }
-    if let Some(call) = &what.invocation {
-        effect::called(tx, ws, call).await?;
+    let mut new = true;
+    for call in &what.invocations {
+        new = effect::called(tx, ws, call).await?;
     }
     if let Some(asked) = &what.approval {
         approval::ask(tx, ws, &what.command_id, run_id, asked, what.now).await?;
     }
     if let Some(health) = &what.health {
         meter::report(tx, ws, health, what.now).await?;
+    }
+    if new {
+        meter::charge(tx, ws, &what.charges).await?;
     }
     if let Some(effect_id) = &what.undone {
         let at = params! { workspace: ws, effect_id: effect_id, now: what.now };

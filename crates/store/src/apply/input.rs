@@ -5,7 +5,7 @@
 
 use steadfast_core::{CommandEvent, CommandStatus};
 
-use super::command::{self, Move};
+use super::command::{self, Locked, Move};
 use super::{approval, dependency, event};
 use crate::error::Error;
 use crate::gate::{Tx, params};
@@ -16,6 +16,11 @@ pub(super) async fn supply(tx: &mut impl Tx, op: &Supply) -> Result<Supplied, Er
     let Some(held) = command::lock(tx, ws, id).await? else {
         return Ok(Supplied::NotFound);
     };
+    let said = event::said(tx, ws, &op.told_as()).await?;
+    if said.is_some_and(|(actor, said)| actor == op.actor && said == op.told()) {
+        // Our own earlier success, whose answer was lost.
+        return Ok(Supplied::Done(held.status));
+    }
     if held.status != CommandStatus::WaitingForInput {
         return Ok(Supplied::NotWaiting(held.status));
     }
@@ -32,19 +37,7 @@ pub(super) async fn supply(tx: &mut impl Tx, op: &Supply) -> Result<Supplied, Er
         now: op.now,
     };
     moved.take(tx, &held).await?;
-    if let Some(judgement) = &op.judgement {
-        let told = event::Told {
-            ws,
-            command_id: id,
-            context: &held.context,
-            event_id: format!("evt_{id}_{:06}p", held.events),
-            event_type: "policy.evaluated",
-            payload: serde_json::from_str(judgement).unwrap_or_default(),
-            actor: &op.actor,
-            now: op.now,
-        };
-        event::audit(tx, told).await?;
-    }
+    tell(tx, op, &held).await?;
     let Some(held) = command::lock(tx, ws, id).await? else {
         return Ok(Supplied::NotFound);
     };
@@ -69,4 +62,25 @@ pub(super) async fn supply(tx: &mut impl Tx, op: &Supply) -> Result<Supplied, Er
     }
     let now = command::lock(tx, ws, id).await?;
     Ok(now.map_or(Supplied::NotFound, |held| Supplied::Done(held.status)))
+}
+
+/// Tells who gave it, and what policy made of it.
+async fn tell(tx: &mut impl Tx, op: &Supply, held: &Locked) -> Result<(), Error> {
+    let told = |event_id, event_type, payload| event::Told {
+        ws: &op.workspace,
+        command_id: &op.command_id,
+        context: &held.context,
+        event_id,
+        event_type,
+        payload,
+        actor: &op.actor,
+        now: op.now,
+    };
+    event::audit(tx, told(op.told_as(), "command.supplied", op.told())).await?;
+    if let Some(judgement) = &op.judgement {
+        let id = format!("evt_{}_{:06}p", op.command_id, held.events);
+        let judged = serde_json::from_str(judgement).unwrap_or_default();
+        event::audit(tx, told(id, "policy.evaluated", judged)).await?;
+    }
+    Ok(())
 }

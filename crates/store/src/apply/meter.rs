@@ -5,14 +5,17 @@
 
 use std::time::Duration;
 
-use steadfast_core::Timestamp;
+use steadfast_core::{Timestamp, limits};
 
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
-use crate::op::{Health, Spend, Spent, Take};
+use crate::op::{
+    BUDGET_METERS, BUDGET_METERS_END, Charge, Health, Spend, Spent, SweepMeters, Swept, Take,
+};
 
 /// What a meter holds: an amount, and a moment. A rate keeps the moment at which its bucket is full
-/// again, a breaker its failures and the moment until which it is open.
+/// again, a breaker its failures and the moment until which it is open, a budget what is spent and
+/// the moment from which nobody takes from it any more.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Meter {
     amount: i64,
@@ -28,7 +31,10 @@ pub(super) async fn spend(tx: &mut impl Tx, op: &Spend) -> Result<Spent, Error> 
         let meter = lock(tx, ws, take.meter()).await?;
         match taken(take, meter, op.now) {
             Ok(meter) => after.push((take.meter(), meter)),
-            Err(until) => return Ok(Spent::Short(take.meter().to_owned(), until)),
+            Err(until) => {
+                let (meter, spent) = (take.meter().to_owned(), meter.amount);
+                return Ok(Spent::Short { meter, spent, until });
+            }
         }
     }
     for (name, meter) in after {
@@ -51,9 +57,12 @@ fn taken(take: &Take, meter: Meter, now: Timestamp) -> Result<Meter, Option<Time
             }
             Ok(Meter { at: full, ..meter })
         }
-        Take::Budget { amount, cap, .. } => {
+        Take::Budget { amount, cap, until, .. } => {
             let spent = meter.amount.saturating_add(*amount);
-            if spent > *cap { Err(None) } else { Ok(Meter { amount: spent, ..meter }) }
+            if spent > *cap {
+                return Err(None);
+            }
+            Ok(Meter { amount: spent, at: kept(meter, *until) })
         }
         Take::Breaker { failures, cool_down, .. } => {
             if meter.at > now {
@@ -66,6 +75,11 @@ fn taken(take: &Take, meter: Meter, now: Timestamp) -> Result<Meter, Option<Time
             Ok(Meter { at: now.saturating_add(micros(*cool_down)), ..meter })
         }
     }
+}
+
+/// The moment of a budget from which nobody takes from it any more.
+fn kept(meter: Meter, until: Option<Timestamp>) -> i64 {
+    until.map_or(meter.at, |until| meter.at.max(until.as_micros()))
 }
 
 /// A connector's call ended.
@@ -83,6 +97,21 @@ pub(super) async fn report(
     Ok(())
 }
 
+/// Sets right what was taken of budgets before.
+pub(super) async fn charge(tx: &mut impl Tx, ws: &str, charges: &[Charge]) -> Result<(), Error> {
+    let mut charges: Vec<&Charge> = charges.iter().collect();
+    charges.sort_by(|a, b| a.meter.cmp(&b.meter));
+    for charge in charges {
+        let before = lock(tx, ws, &charge.meter).await?;
+        let amount = before.amount.saturating_add(charge.amount).max(0);
+        let after = Meter { amount, at: kept(before, charge.until) };
+        if after != before {
+            put(tx, ws, &charge.meter, after).await?;
+        }
+    }
+    Ok(())
+}
+
 fn reported(health: &Health, meter: Meter, now: Timestamp) -> Meter {
     if health.ok {
         return Meter::default();
@@ -91,6 +120,20 @@ fn reported(health: &Health, meter: Meter, now: Timestamp) -> Meter {
     let opens = amount >= i64::from(health.failures);
     let until = now.as_micros().saturating_add(micros(health.cool_down));
     Meter { amount, at: if opens { until } else { meter.at } }
+}
+
+pub(super) async fn sweep(tx: &mut impl Tx, op: &SweepMeters) -> Result<Swept, Error> {
+    let (ws, limit) = (op.workspace.as_str(), op.limit.clamp(1, limits::PURGE_BATCH));
+    let (first, last) = (BUDGET_METERS, BUDGET_METERS_END);
+    let which = params! { workspace: ws, now: op.now, limit: limit, first: first, last: last };
+    let rows = tx.query("meter_past", which).await?;
+    let past: Vec<_> = rows.into_iter().map(|mut row| row.text()).collect::<Result<_, _>>()?;
+    let mut swept = 0;
+    for meter in &past {
+        let one = params! { workspace: ws, meter: meter, now: op.now, first: first, last: last };
+        swept += tx.execute("meter_remove", one).await?;
+    }
+    Ok(Swept(swept))
 }
 
 /// Keeps others who want the same out until this commit. There are few such places, so that they

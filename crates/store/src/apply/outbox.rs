@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use steadfast_core::{Timestamp, limits};
 
-use super::{publish, rows};
+use super::{event, publish, rows};
 use crate::error::Error;
 use crate::gate::{Row, Tx, Value, first, params};
 use crate::op::{
@@ -281,6 +281,12 @@ pub(super) async fn dead(tx: &mut impl Tx, op: &ListDead) -> Result<DeadLetters,
 
 pub(super) async fn redrive(tx: &mut impl Tx, op: &Redrive) -> Result<Redriven, Error> {
     let (ws, sink) = (op.workspace.as_str(), op.sink.as_str());
+    let id = op.told_as();
+    if let Some((actor, said)) = event::said(tx, ws, &id).await?
+        && actor == op.actor
+    {
+        return Ok(Redriven(said["count"].as_u64().unwrap_or(0)));
+    }
     let changed = match &op.event_id {
         None => {
             let all = params! { workspace: ws, sink: sink, now: op.now };
@@ -291,5 +297,9 @@ pub(super) async fn redrive(tx: &mut impl Tx, op: &Redrive) -> Result<Redriven, 
             tx.execute("parked_redrive_one", one).await?
         }
     };
+    if changed > 0 {
+        let told = op.told(changed);
+        publish::audit(tx, ws, id, "sink.redriven", &told, &op.actor, op.now).await?;
+    }
     Ok(Redriven(changed))
 }

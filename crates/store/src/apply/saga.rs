@@ -10,7 +10,7 @@ use steadfast_core::{
 };
 
 use super::command::{self, Locked, Move};
-use super::{dependency, follow, rows, start, steer};
+use super::{dependency, event, follow, rows, start, steer};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
 use crate::op::{
@@ -104,6 +104,12 @@ pub(super) async fn again(tx: &mut impl Tx, op: &TakeBack) -> Result<TakenBack, 
     let Some(held) = command::lock(tx, ws, &op.command_id).await? else {
         return Ok(TakenBack::NotFound);
     };
+    if let Some((actor, said)) = event::said(tx, ws, &op.told_as()).await?
+        && actor == op.actor
+    {
+        // Our own earlier success, whose answer was lost.
+        return Ok(TakenBack::Begun(said["run_id"].as_str().unwrap_or_default().to_owned()));
+    }
     if held.status != CommandStatus::Failed {
         return Ok(TakenBack::NotFailed(held.status));
     }
@@ -117,6 +123,17 @@ pub(super) async fn again(tx: &mut impl Tx, op: &TakeBack) -> Result<TakenBack, 
         // It halted, was repaired and deployed: whoever is there now goes on with it.
         let at = params! { workspace: ws, run_id: run_id, app_version: "" };
         tx.execute("run_set_version", at).await?;
+        let told = event::Told {
+            ws,
+            command_id: &op.command_id,
+            context: &held.context,
+            event_id: op.told_as(),
+            event_type: "command.take_back",
+            payload: serde_json::json!({ "run_id": run_id }),
+            actor: &op.actor,
+            now: op.now,
+        };
+        event::audit(tx, told).await?;
     }
     Ok(begun.map_or(TakenBack::Nothing, TakenBack::Begun))
 }

@@ -90,7 +90,7 @@ pub enum Decided {
     Again(ApprovalStatus),
     /// It is settled already, or too late; nothing changed.
     Late(ApprovalStatus),
-    /// Nobody approves what they asked for themselves.
+    /// Nobody approves what they asked for themselves, or gave the payload of.
     Own,
     /// They are not among those who may.
     NotAsked,

@@ -276,6 +276,24 @@ pub struct Supply {
     pub now: Timestamp,
 }
 
+impl Supply {
+    /// The id of the event that tells of it. Who asks again because the answer was lost asks with
+    /// the same time, and is known by it.
+    pub fn told_as(&self) -> String {
+        format!("evt_{}_i{:020}", self.command_id, self.now.as_micros())
+    }
+
+    /// What that event tells.
+    pub fn told(&self) -> serde_json::Value {
+        serde_json::json!({ "digest": steadfast_core::json::digest(&self.payload) })
+    }
+}
+
+/// Between which ids the events are that tell who has supplied a command's payload.
+pub fn supplied_between(command_id: &str) -> (String, String) {
+    (format!("evt_{command_id}_i"), format!("evt_{command_id}_j"))
+}
+
 /// What became of it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Supplied {
@@ -299,6 +317,14 @@ pub struct TakeBack {
     pub actor: String,
     /// The time.
     pub now: Timestamp,
+}
+
+impl TakeBack {
+    /// The id of the event that tells of it. Who asks again because the answer was lost asks with
+    /// the same time, and is known by it.
+    pub fn told_as(&self) -> String {
+        format!("evt_{}_t{:020}", self.command_id, self.now.as_micros())
+    }
 }
 
 /// What became of it.

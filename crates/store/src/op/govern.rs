@@ -19,14 +19,17 @@ pub struct Govern {
     pub events: Vec<NewEvent>,
     /// What became of an effect.
     pub effect: Option<EffectChange>,
-    /// A connector's call, for the ledger.
-    pub invocation: Option<Box<InvocationRow>>,
+    /// Calls of connectors, for the ledger; the charges are those of the last.
+    pub invocations: Vec<InvocationRow>,
     /// People are asked.
     pub approval: Option<Box<NewApproval>>,
     /// The answer of this number is taken.
     pub consume: Option<i64>,
     /// How a connector's call went, for its breaker.
     pub health: Option<Health>,
+    /// What it took of budgets, set right. With a call they are counted when its row enters the
+    /// ledger, so that a repeated request does not count them again.
+    pub charges: Vec<Charge>,
     /// An effect that was taken back.
     pub undone: Option<String>,
     /// The command cannot go on until somebody says what became of the effect, if it moved.
@@ -163,6 +166,20 @@ pub struct InvocationRow {
     pub created_at: Timestamp,
 }
 
+/// Enters calls in the ledger of which no record will tell: whoever made them no longer waits for
+/// their end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EnterCalls {
+    /// The workspace.
+    pub workspace: String,
+    /// The calls.
+    pub calls: Vec<InvocationRow>,
+}
+
+/// So many were not there before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entered(pub u64);
+
 /// Which effects.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ListEffects {
@@ -285,10 +302,12 @@ pub enum Take {
     Budget {
         /// The budget.
         meter: String,
-        /// How much.
+        /// How much; nothing where nobody knows before: then only what is spent counts.
         amount: i64,
         /// How much there is.
         cap: i64,
+        /// From when on nobody takes from it any more, if that is known.
+        until: Option<Timestamp>,
     },
     /// Nothing, but only while a breaker lets calls through.
     Breaker {
@@ -317,8 +336,46 @@ impl Take {
 pub enum Spent {
     /// All was taken.
     Done,
-    /// Nothing was: this one has not enough, until then if it is known.
-    Short(String, Option<Timestamp>),
+    /// Nothing was: this one has not enough.
+    Short {
+        /// Which.
+        meter: String,
+        /// What it holds: of a budget, how much is spent.
+        spent: i64,
+        /// Until when, if that is known.
+        until: Option<Timestamp>,
+    },
+}
+
+/// Removes meters that nobody takes from any more, and those that are as good as new.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SweepMeters {
+    /// The workspace.
+    pub workspace: String,
+    /// Most meters.
+    pub limit: usize,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// So many were removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swept(pub u64);
+
+/// What the names of budgets begin with: their moment says until when they are kept.
+pub const BUDGET_METERS: &str = "cost:";
+/// What comes behind all such names.
+pub const BUDGET_METERS_END: &str = "cost;";
+
+/// More or less of a budget than was taken before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Charge {
+    /// The budget.
+    pub meter: String,
+    /// How much more; less if it is negative. There is never less than nothing spent.
+    pub amount: i64,
+    /// From when on nobody takes from it any more, if that is known.
+    pub until: Option<Timestamp>,
 }
 
 /// How a connector's call went.

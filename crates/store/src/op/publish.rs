@@ -402,8 +402,25 @@ pub struct Redrive {
     pub sink: String,
     /// One event, or all.
     pub event_id: Option<String>,
+    /// Who wants it.
+    pub actor: String,
     /// The time.
     pub now: Timestamp,
+}
+
+impl Redrive {
+    /// The id of the event that tells of it. Who asks again because the answer was lost asks with
+    /// the same time, and is known by it.
+    pub fn told_as(&self) -> String {
+        let which = self.event_id.as_deref().unwrap_or_default();
+        let which = &steadfast_core::json::fingerprint(which)[..8];
+        format!("evt_sink_{}+{:020}{which}", self.sink, self.now.as_micros())
+    }
+
+    /// What that event tells.
+    pub fn told(&self, count: u64) -> serde_json::Value {
+        serde_json::json!({ "sink": self.sink, "event_id": self.event_id, "count": count })
+    }
 }
 
 /// So many will be sent again.

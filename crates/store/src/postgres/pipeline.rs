@@ -63,7 +63,7 @@ fn concerns_others(entry: &Entry) -> bool {
         Some(With::Send(_) | With::Spawn(_)) => true,
         Some(With::Govern(what)) => {
             let once = matches!(&what.effect, Some(EffectChange::Begin(new)) if new.once);
-            once || what.child || what.health.is_some()
+            once || what.child || what.health.is_some() || !what.charges.is_empty()
         }
     }
 }

@@ -87,6 +87,14 @@ INSERT INTO domain_events (workspace, event_id, command_id, purpose, event_type,
 VALUES (:workspace, :event_id, :command_id, :purpose, :event_type, :payload, :actor, :trace_id, :now)
 {{or_keep:event_id}};
 
+-- name: event_said
+SELECT actor, payload FROM domain_events WHERE workspace = :workspace AND event_id = :event_id;
+
+-- name: event_by
+SELECT event_id FROM domain_events
+WHERE workspace = :workspace AND event_id >= :first AND event_id < :last AND actor = :actor
+LIMIT 1;
+
 -- The last that people said of an effect that nobody knew about. The ids of such events differ in their moments.
 -- name: event_resolved
 SELECT event_id, actor, payload FROM domain_events

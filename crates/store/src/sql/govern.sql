@@ -133,5 +133,18 @@ SELECT amount, moment FROM meters WHERE workspace = :workspace AND meter = :mete
 INSERT INTO meters (workspace, meter, amount, moment) VALUES (:workspace, :meter, 0, 0)
 {{or_keep:meter}};
 
+-- A budget is past its time; anything else without an amount is as good as new. What was never given a time stays.
+-- name: meter_past
+SELECT meter FROM meters
+WHERE workspace = :workspace AND moment > 0 AND moment <= :now
+    AND (amount = 0 OR meter >= :first AND meter < :last)
+ORDER BY meter LIMIT :limit;
+
+-- Somebody may have taken from it since it was found.
+-- name: meter_remove
+DELETE FROM meters
+WHERE workspace = :workspace AND meter = :meter AND moment > 0 AND moment <= :now
+    AND (amount = 0 OR meter >= :first AND meter < :last);
+
 -- name: meter_update
 UPDATE meters SET amount = :amount, moment = :at WHERE workspace = :workspace AND meter = :meter;

@@ -110,7 +110,7 @@ impl Vendor {
             drift: BTreeSet::new(),
         };
         let output = serde_json::to_value(output).unwrap();
-        Ok(Inbound { output, actual: request.operation.clone(), summary: "200".to_owned() })
+        Ok(Inbound::new(output, &request.operation, "200"))
     }
 }
 

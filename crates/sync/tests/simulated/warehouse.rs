@@ -93,11 +93,8 @@ impl State {
         self.partitions.insert(date.clone(), (rows, total));
         self.known.insert(date.clone(), input["also"]["row"].clone());
         *self.commits.entry(date).or_default() += 1;
-        let answer = Inbound {
-            output: json!({ "written": rows }),
-            actual: request.operation.clone(),
-            summary: format!("{rows} rows"),
-        };
+        let output = json!({ "written": rows });
+        let answer = Inbound::new(output, &request.operation, format!("{rows} rows"));
         self.keys.insert(key, answer.clone());
         answer
     }
@@ -113,11 +110,7 @@ fn select(state: &State, request: &Outbound) -> Inbound {
         (None, None) => None,
     };
     let rows: Vec<_> = found.into_iter().cloned().collect();
-    Inbound {
-        output: json!({ "rows": rows, "more": false }),
-        actual: request.operation.clone(),
-        summary: String::new(),
-    }
+    Inbound::new(json!({ "rows": rows, "more": false }), &request.operation, "")
 }
 
 impl Connector for Warehouse {

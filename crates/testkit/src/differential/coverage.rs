@@ -145,6 +145,10 @@ pub const KINDS: &[&str] = &[
     "submit held",
     "spend done",
     "spend short",
+    "sweep some",
+    "sweep none",
+    "enter some",
+    "enter none",
     "decide counted",
     "decide settled",
     "decide again",
@@ -289,6 +293,8 @@ fn upper(reply: &Reply) -> &'static str {
         Reply::Depend(Depended::TooLate(_)) => "depend too late",
         Reply::Depend(Depended::NotFound(_)) => "depend nobody",
         Reply::Spend(spent) => either(*spent == Spent::Done, "spend done", "spend short"),
+        Reply::SweepMeters(swept) => either(swept.0 > 0, "sweep some", "sweep none"),
+        Reply::EnterCalls(entered) => either(entered.0 > 0, "enter some", "enter none"),
         Reply::Decide(decided) => answered(decided),
         Reply::SettleApprovals(settled) => {
             either(settled.0.is_empty(), "approvals not settled", "approvals settled")

@@ -12,6 +12,7 @@ use steadfast_core::{
 use steadfast_store::op::{
     ApprovalRow, Approvals, Decide, Decided, EventRow, Hold, ListApprovals, NewApproval,
     SettleApprovals, SettledApprovals, Signal, Supplied, Supply, Tell, ToldOf, VoteRow,
+    supplied_between,
 };
 
 use super::command::Step;
@@ -62,7 +63,9 @@ impl Model {
         if row.status != ApprovalStatus::Pending || row.asked.expires_at <= op.now {
             return Decided::Late(row.status);
         }
-        if op.vote == Vote::Approved && op.approver == row.asked.requested_by {
+        let own = op.approver == row.asked.requested_by
+            || self.has_supplied(ws, &row.command_id, &op.approver);
+        if op.vote == Vote::Approved && own {
             return Decided::Own;
         }
         if !row.may(&op.approver) {
@@ -93,6 +96,14 @@ impl Model {
         let reason = format!("{} by {}: {}", op.vote.as_str(), op.approver, op.reason);
         self.close(ws, &row, event, &reason, &op.approver, op.now);
         Decided::Settled(row.status.on(event).expect("invariant: it is pending").to())
+    }
+
+    fn has_supplied(&self, ws: &str, command_id: &str, actor: &str) -> bool {
+        let (first, last) = supplied_between(command_id);
+        let theirs = self.events.iter().filter(|((of, id), event)| {
+            of == ws && *id >= first && *id < last && event.actor == actor
+        });
+        !command_id.is_empty() && theirs.count() > 0
     }
 
     fn close(
@@ -190,6 +201,12 @@ impl Model {
         let Some(command) = self.commands.get(&key(ws, id)).cloned() else {
             return Supplied::NotFound;
         };
+        if let Some(told) = self.events.get(&key(ws, &op.told_as()))
+            && told.actor == op.actor
+            && serde_json::from_str::<serde_json::Value>(&told.payload).unwrap() == op.told()
+        {
+            return Supplied::Done(command.row.status);
+        }
         if command.row.status != CommandStatus::WaitingForInput {
             return Supplied::NotWaiting(command.row.status);
         }
@@ -200,6 +217,8 @@ impl Model {
         let until = Some(command.due_at).filter(|due| *due != Timestamp::NEVER);
         let by = |event| Step { until, ..Step::new(event, &op.actor, op.now) };
         self.step(ws, id, &by(CommandEvent::Validate));
+        let (context, kind) = (&command.row.context, "command.supplied");
+        self.audit(ws, id, context, op.told_as(), kind, &op.told(), &op.actor, op.now);
         if let Some(judgement) = &op.judgement {
             let payload = serde_json::from_str(judgement).unwrap_or_default();
             let event_id = format!("evt_{id}_{:06}p", command.events);

@@ -9,9 +9,10 @@ use steadfast_core::{
     CommandEvent, CommandStatus, EffectEvent, EffectStatus, Error, Timestamp, limits,
 };
 use steadfast_store::op::{
-    EffectChange, EffectRow, Effects, EventRow, Govern, Health, InvocationRow, Invocations, Lease,
-    ListEffects, ListInvocations, NewEffect, Resolve, ResolvedEffect, Signal, Spend, Spent, Take,
-    Truth, is_stopped, met, not_begun,
+    BUDGET_METERS, Charge, EffectChange, EffectRow, Effects, EnterCalls, Entered, EventRow, Govern,
+    Health, InvocationRow, Invocations, Lease, ListEffects, ListInvocations, NewEffect, Resolve,
+    ResolvedEffect, Signal, Spend, Spent, SweepMeters, Swept, Take, Truth, is_stopped, met,
+    not_begun,
 };
 
 use super::command::Step;
@@ -28,17 +29,18 @@ impl Model {
         if let Some(change) = &what.effect {
             moved = self.change_effect(ws, run_id, what, change)?;
         }
-        if let Some(call) = &what.invocation {
-            let at = key(ws, &call.invocation_id);
-            if !self.invocations.has(&at) {
-                self.invocations.put(at, (**call).clone());
-            }
+        let mut new = true;
+        for call in &what.invocations {
+            new = self.called(ws, call);
         }
         if let Some(asked) = &what.approval {
             self.ask(ws, &what.command_id, run_id, asked, what.now);
         }
         if let Some(health) = &what.health {
             self.report_health(ws, health, what);
+        }
+        if new {
+            self.charge(ws, &what.charges);
         }
         if let Some(effect_id) = &what.undone {
             self.effects.edit(&key(ws, effect_id), |effect| {
@@ -70,6 +72,20 @@ impl Model {
             self.put_event(ws, event);
         }
         Ok(())
+    }
+
+    fn called(&mut self, ws: &str, call: &InvocationRow) -> bool {
+        let at = key(ws, &call.invocation_id);
+        let new = !self.invocations.has(&at);
+        if new {
+            self.invocations.put(at, call.clone());
+        }
+        new
+    }
+
+    pub(super) fn enter_calls(&mut self, op: &EnterCalls) -> Entered {
+        let calls = op.calls.iter().take(limits::PAGE_ROWS);
+        Entered(calls.map(|call| u64::from(self.called(&op.workspace, call))).sum())
     }
 
     /// Writes an event, unless one of its id is there.
@@ -337,7 +353,7 @@ impl Model {
             let (amount, at) = self.meters.get(&key(ws, take.meter())).copied().unwrap_or_default();
             let short = |until: Option<i64>| {
                 let until = until.map(steadfast_core::Timestamp::from_micros);
-                Spent::Short(take.meter().to_owned(), until)
+                Spent::Short { meter: take.meter().to_owned(), spent: amount, until }
             };
             let next = match take {
                 Take::Rate { calls, per, .. } => {
@@ -348,11 +364,11 @@ impl Model {
                     }
                     (amount, full)
                 }
-                Take::Budget { amount: more, cap, .. } => {
+                Take::Budget { amount: more, cap, until, .. } => {
                     if amount + more > *cap {
                         return short(None);
                     }
-                    (amount + more, at)
+                    (amount + more, until.map_or(at, |until| at.max(until.as_micros())))
                 }
                 Take::Breaker { .. } if at > now => return short(Some(at)),
                 Take::Breaker { failures, cool_down, .. } => {
@@ -366,6 +382,28 @@ impl Model {
             self.meters.put(key(ws, &meter), value);
         }
         Spent::Done
+    }
+
+    pub(super) fn sweep_meters(&mut self, op: &SweepMeters) -> Swept {
+        let past = self.meters.iter().filter(|((ws, meter), (amount, moment))| {
+            let over = *moment > 0 && *moment <= op.now.as_micros();
+            *ws == op.workspace && over && (*amount == 0 || meter.starts_with(BUDGET_METERS))
+        });
+        let limit = op.limit.clamp(1, limits::PURGE_BATCH);
+        let past: Vec<_> = past.map(|(at, _)| at.clone()).take(limit).collect();
+        for at in &past {
+            self.meters.remove(at);
+        }
+        Swept(past.len() as u64)
+    }
+
+    fn charge(&mut self, ws: &str, charges: &[Charge]) {
+        for charge in charges {
+            let at = key(ws, &charge.meter);
+            let (amount, moment) = self.meters.get(&at).copied().unwrap_or_default();
+            let kept = charge.until.map_or(moment, |until| moment.max(until.as_micros()));
+            self.meters.put(at, ((amount + charge.amount).max(0), kept));
+        }
     }
 
     fn report_health(&mut self, ws: &str, health: &Health, what: &Govern) {

@@ -234,6 +234,13 @@ impl Model {
     }
 
     pub(super) fn redrive(&mut self, op: &Redrive) -> Redriven {
+        let id = op.told_as();
+        if let Some(told) = self.events.get(&key(&op.workspace, &id)) {
+            let said: serde_json::Value = serde_json::from_str(&told.payload).unwrap();
+            if told.actor == op.actor {
+                return Redriven(said["count"].as_u64().unwrap());
+            }
+        }
         let mine = self.outward.parked.range(all_of(&op.workspace, &op.sink));
         let wanted = mine.filter(|(_, row)| {
             row.dead && op.event_id.as_ref().is_none_or(|id| *id == row.event_id)
@@ -247,6 +254,11 @@ impl Model {
                 row.updated_at = op.now;
             });
         }
-        Redriven(wanted.len() as u64)
+        let count = wanted.len() as u64;
+        if count > 0 {
+            let (ws, told) = (op.workspace.as_str(), op.told(count));
+            self.tell_audit(ws, id, "sink.redriven", &told, &op.actor, op.now);
+        }
+        Redriven(count)
     }
 }

@@ -47,6 +47,12 @@ impl Model {
         let Some(command) = self.commands.get(&key(ws, id)).cloned() else {
             return TakenBack::NotFound;
         };
+        if let Some(told) = self.events.get(&key(ws, &op.told_as()))
+            && told.actor == op.actor
+        {
+            let said: serde_json::Value = serde_json::from_str(&told.payload).unwrap();
+            return TakenBack::Begun(said["run_id"].as_str().unwrap().to_owned());
+        }
         if command.row.status != CommandStatus::Failed {
             return TakenBack::NotFailed(command.row.status);
         }
@@ -59,6 +65,9 @@ impl Model {
         }
         let begun = self.undoing(ws, id).expect("invariant: it has begun");
         self.runs.edit(&key(ws, &begun), |run| run.app_version.clear());
+        let (payload, kind) = (serde_json::json!({ "run_id": begun }), "command.take_back");
+        let context = &command.row.context;
+        self.audit(ws, id, context, op.told_as(), kind, &payload, &op.actor, op.now);
         TakenBack::Begun(begun)
     }
 

@@ -9,8 +9,10 @@ mod approvals;
 mod bypass;
 mod clock;
 mod commands;
+mod costs;
 mod effects;
 mod events;
+mod ledger;
 mod messages;
 mod policy;
 mod publish;
@@ -56,7 +58,9 @@ pub fn cases() -> Vec<(&'static str, Case)> {
         activities::CASES,
         policy::CASES,
         bypass::CASES,
+        costs::CASES,
         effects::CASES,
+        ledger::CASES,
         saga::CASES,
         approvals::CASES,
         publish::CASES,

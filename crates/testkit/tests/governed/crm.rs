@@ -99,7 +99,7 @@ impl Crm {
             return transient("the connection was cut after the work was done");
         }
         let (output, actual) = (json!({ "ok": true }), operation.to_owned());
-        Ok(Inbound { output, actual, summary: "200".to_owned() })
+        Ok(Inbound::new(output, actual, "200"))
     }
 }
 

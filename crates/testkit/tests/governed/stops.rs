@@ -191,8 +191,8 @@ impl Airline {
             let lost = Error::new(ErrorClass::Timeout, "SF-0001", "no answer");
             return drop(answer.send(Err(lost)));
         }
-        let (output, summary) = (json!({ "ok": true }), "200".to_owned());
-        let _ = answer.send(Ok(Inbound { output, actual: request.operation, summary }));
+        let done = Inbound::new(json!({ "ok": true }), request.operation, "200");
+        let _ = answer.send(Ok(done));
     }
 
     /// Every booking was made once and, if the trip did not take place, taken back once.
@@ -227,11 +227,9 @@ impl Connector for Airline {
     fn probe<'a>(&'a self, request: &'a Outbound) -> BoxFuture<'a, Result<Probe>> {
         let done = self.has(request.key.as_deref().unwrap_or_default());
         let answer = match self.memory {
-            Memory::Asked if done => Probe::Done(Inbound {
-                output: json!({ "ok": true }),
-                actual: request.operation.clone(),
-                summary: "200".to_owned(),
-            }),
+            Memory::Asked if done => {
+                Probe::Done(Inbound::new(json!({ "ok": true }), &request.operation, "200"))
+            }
             Memory::Asked => Probe::NotDone,
             Memory::Keyed | Memory::None => Probe::CannotTell,
             Memory::Deaf => {

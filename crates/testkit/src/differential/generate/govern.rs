@@ -6,15 +6,15 @@ use steadfast_core::approval::Vote;
 use steadfast_core::{ApprovalStatus, EffectEvent, EffectStatus, Error, Timestamp};
 use steadfast_store::Op;
 use steadfast_store::op::{
-    Decide, EffectChange, Govern, Health, Hold, InvocationRow, Lease, ListApprovals, ListEffects,
-    ListInvocations, NewApproval, NewEffect, NewEvent, Resolve, SettleApprovals, Spend, Take,
-    Truth,
+    Charge, Decide, EffectChange, EnterCalls, Govern, Health, Hold, InvocationRow, Lease,
+    ListApprovals, ListEffects, ListInvocations, NewApproval, NewEffect, NewEvent, Resolve,
+    SettleApprovals, Spend, SweepMeters, Take, Truth,
 };
 
 use super::{Generator, SECOND};
 
 const PEOPLE: &[&str] = &["user:1", "lead:1", "lead:2"];
-const METERS: &[&str] = &["m", "M"];
+const METERS: &[&str] = &["m", "M", "cost:m"];
 
 impl Generator {
     /// An operation on the ledger, on questions or on meters.
@@ -50,11 +50,16 @@ impl Generator {
                 let (actor, reason) = ("user:2".to_owned(), r.text(&["", "seen"]));
                 Op::Resolve(Resolve { workspace, effect_id, truth, actor, reason, now })
             }
-            55..80 => {
+            55..58 => Op::SweepMeters(SweepMeters { workspace, limit, now }),
+            58..80 => {
                 let takes = (0..r.below(3)).map(|_| self.take()).collect();
                 Op::Spend(Spend { workspace, takes, now })
             }
-            80..87 => Op::ListEffects(ListEffects {
+            80..82 => {
+                let calls = (0..2).map(|_| self.invocation(&command_id, "r-late")).collect();
+                Op::EnterCalls(EnterCalls { workspace, calls })
+            }
+            82..87 => Op::ListEffects(ListEffects {
                 workspace,
                 command_id: r.maybe(60, |_| command_id),
                 key: r.maybe(20, |r| r.text(&["k1", "k2"])),
@@ -104,7 +109,10 @@ impl Generator {
         let meter = r.text(METERS);
         match r.below(3) {
             0 => Take::Rate { meter, calls: 2, per: Duration::from_secs(10) },
-            1 => Take::Budget { meter, amount: r.number(1, 3), cap: 20 },
+            1 => {
+                let until = r.maybe(30, |r| Timestamp::from_micros(r.number(0, 900) * SECOND));
+                Take::Budget { meter, amount: r.number(0, 3), cap: 5, until }
+            }
             _ => Take::Breaker { meter, failures: 2, cool_down: Duration::from_secs(5) },
         }
     }
@@ -151,6 +159,8 @@ impl Generator {
         let now = self.now();
         let (effect, question) = (self.effect_change(), self.question());
         let effect_id = self.effect_id();
+        let calls = [0, 0, 1, 2][usize::try_from(self.random.below(4)).unwrap()];
+        let invocations = (0..calls).map(|_| self.invocation(&command_id, &lease.run_id)).collect();
         let asks = self.random.chance(30);
         if asks {
             self.asked.push(question.approval_id.clone());
@@ -163,10 +173,49 @@ impl Generator {
             payload: "{}".to_owned(),
         });
         let events = events.collect();
-        let call = InvocationRow {
+        let health = Health {
+            meter: r.text(METERS),
+            ok: r.chance(40),
+            failures: 2,
+            cool_down: Duration::from_secs(5),
+        };
+        let charges = (0..r.below(3)).map(|_| Charge {
+            meter: r.text(METERS),
+            amount: r.number(-3, 4),
+            until: r.maybe(30, |r| Timestamp::from_micros(r.number(0, 900) * SECOND)),
+        });
+        let charges = charges.collect();
+        let undone = r.maybe(10, |_| effect_id);
+        if undone.is_some() {
+            self.given_up.push(format!("r-{command_id}"));
+        }
+        let r = &mut self.random;
+        Govern {
+            command_id,
+            actor: lease.worker.clone(),
+            trace_id: "0af7651916cd43dd8448eb211c80319c".to_owned(),
+            events,
+            effect: r.maybe(90, |_| effect),
+            invocations,
+            approval: asks.then(|| Box::new(question)),
+            consume: r.maybe(15, |r| r.number(0, 3)),
+            health: r.maybe(20, |_| health),
+            charges,
+            undone,
+            blocks: r.chance(8),
+            child: r.chance(15),
+            now,
+        }
+    }
+
+    /// A connector's call.
+    fn invocation(&mut self, command_id: &str, run_id: &str) -> InvocationRow {
+        let now = self.now();
+        let r = &mut self.random;
+        InvocationRow {
             invocation_id: format!("tool_{}", r.below(9)),
-            command_id: command_id.clone(),
-            run_id: lease.run_id.clone(),
+            command_id: command_id.to_owned(),
+            run_id: run_id.to_owned(),
             connector: r.text(&["crm", "Crm"]),
             agent: "user:1".to_owned(),
             intended: "GET /a".to_owned(),
@@ -179,32 +228,6 @@ impl Generator {
             error: r.maybe(30, |_| Error::app("no")),
             latency_us: r.number(0, 9),
             created_at: now,
-        };
-        let health = Health {
-            meter: r.text(METERS),
-            ok: r.chance(40),
-            failures: 2,
-            cool_down: Duration::from_secs(5),
-        };
-        let undone = r.maybe(10, |_| effect_id);
-        if undone.is_some() {
-            self.given_up.push(format!("r-{command_id}"));
-        }
-        let r = &mut self.random;
-        Govern {
-            command_id,
-            actor: lease.worker.clone(),
-            trace_id: "0af7651916cd43dd8448eb211c80319c".to_owned(),
-            events,
-            effect: r.maybe(90, |_| effect),
-            invocation: r.maybe(30, |_| Box::new(call)),
-            approval: asks.then(|| Box::new(question)),
-            consume: r.maybe(15, |r| r.number(0, 3)),
-            health: r.maybe(20, |_| health),
-            undone,
-            blocks: r.chance(8),
-            child: r.chance(15),
-            now,
         }
     }
 

@@ -65,7 +65,7 @@ impl Generator {
             80..84 => {
                 let (sink, event_id) = (self.random.text(SINKS), self.event_id());
                 let event_id = self.random.maybe(30, |_| event_id);
-                Op::Redrive(Redrive { workspace, sink, event_id, now })
+                Op::Redrive(Redrive { workspace, sink, event_id, actor: "user:2".to_owned(), now })
             }
             84..90 => {
                 let (after, limit) = (self.random.number(0, 30), 10);

@@ -7,13 +7,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use steadfast::policy::{ApprovalClass, Classes, Reversibility, Sensitivity};
+use steadfast::policy::{
+    Act, ApprovalClass, Classes, Doing, Finding, PolicyFn, Reversibility, Ruling, Sensitivity,
+    Stage,
+};
 use steadfast::schemars::{self, JsonSchema};
 use steadfast::{
-    ApprovalRequest, ApprovalRow, ApprovalStatus, Approved, Builder, Command, CommandStatus,
-    Contract, Cx, Effect, EffectStatus, EffectType, Error, ErrorClass, ListEffects, Result,
-    Steadfast, Vote,
+    ApprovalRequest, ApprovalRow, ApprovalStatus, Approved, Builder, Client, Command,
+    CommandStatus, Contract, Cx, Effect, EffectStatus, EffectType, Error, ErrorClass, Governance,
+    ListEffects, Result, Steadfast, Vote,
 };
+use steadfast_core::Timestamp;
+use steadfast_store::op::NewApproval;
 
 use super::{Clock, Fixture, case_table, until};
 
@@ -26,6 +31,10 @@ case_table![
     a_command_as_a_whole_waits_for_people,
     a_cancel_withdraws_the_question,
     a_dry_run_asks_nobody,
+    x11_a_rule_says_who_is_asked_how_many_and_for_how_long,
+    x11_a_rule_that_nobody_could_satisfy_denies,
+    x11_who_would_not_be_asked_now_does_not_count,
+    x11_who_gave_the_payload_does_not_approve_it,
 ];
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -257,5 +266,126 @@ async fn a_dry_run_asks_nobody(f: Fixture) {
     }
     assert_eq!(fabric.pending_approvals().await.unwrap(), []);
     assert_eq!(sent.0.load(Ordering::SeqCst), 0);
+    fabric.shutdown().await;
+}
+
+/// A fabric whose rules ask leads, for an hour, before anything is sent or even begun.
+async fn strict(f: &Fixture, clock: &Arc<Clock>, stages: &[(Stage, &'static str)]) -> Steadfast {
+    let hour = Duration::from_secs(3600);
+    let mut governance = Governance::new();
+    let mut names = Vec::new();
+    for (stage, who) in stages.iter().copied() {
+        names.push(stage.as_str());
+        let rule = move |act: &Act| match (&act.doing, act.payload["how"].as_str()) {
+            (Doing::Admit, Some("begin")) | (Doing::Effect { .. }, _) => {
+                let asked = Finding::approval("leads_decide", 2, "it goes to a customer");
+                asked.among([who]).ttl(hour).escalate_after(hour / 6)
+            }
+            _ => Finding::allow("harmless", "nothing is sent by it"),
+        };
+        governance = governance.policy(PolicyFn(stage, rule));
+    }
+    let classes = Classes::new(ApprovalClass::A0, Reversibility::R2, Sensitivity::S1);
+    let mail = EffectType::new("mail.send").classes(classes);
+    let contract = Contract::new().policies(names).effect(mail.not_undone("it is read"));
+    let fabric = f.fabric().command(send_proposal, contract).state(Sent::default());
+    fabric.govern(governance).env(clock.clone()).start().await.unwrap()
+}
+
+/// X11, R122: what a rule asks has a group, a number, a time and an escalation, at the door as well
+/// as before an effect.
+async fn x11_a_rule_says_who_is_asked_how_many_and_for_how_long(f: Fixture) {
+    for how in ["begin", ""] {
+        let clock = Clock::at("2026-06-01T08:00:00Z");
+        let fabric = strict(&f, &clock, &[(Stage::ExternalSharing, "lead:*")]).await;
+        let command = submit(&fabric, how).await;
+        let question = asked(&fabric).await;
+        let NewApproval { approval_id: id, approvers, among, .. } = question.asked.clone();
+        assert_eq!((approvers, among), (2, vec!["lead:*".to_owned()]));
+        let after = |at: Timestamp| question.created_at.until(at).as_secs();
+        assert_eq!(after(question.asked.expires_at), 3600);
+        assert_eq!(question.asked.escalate_at.map(after), Some(600));
+        assert_eq!(yes(&fabric, &id, "user:other").await.unwrap_err().code(), "SF-0817");
+        clock.go("2026-06-01T08:11:00Z");
+        let told = async |wanted: &str| {
+            let events = command.events().await.unwrap();
+            events.iter().any(|e| e.event_type == wanted && e.purpose == "audit")
+        };
+        fabric.settle_approvals().await.unwrap();
+        until("more people are told", async || told("approval.escalated").await).await;
+        match how {
+            "begin" => {
+                clock.go("2026-06-01T09:00:01Z");
+                fabric.settle_approvals().await.unwrap();
+                let error = command.result().await.unwrap_err();
+                assert_eq!(error.class(), ErrorClass::ApprovalRejected, "{error}");
+                assert!(told("approval.expired").await);
+            }
+            _ => {
+                for lead in ["lead:1", "lead:2"] {
+                    yes(&fabric, &id, lead).await.unwrap();
+                }
+                assert_eq!(command.result().await.unwrap(), json!(1));
+            }
+        }
+        fabric.shutdown().await;
+    }
+}
+
+/// X11: two rules want people of different groups, and nobody is in both.
+async fn x11_a_rule_that_nobody_could_satisfy_denies(f: Fixture) {
+    let clock = Clock::at("2026-06-01T08:00:00Z");
+    let stages = [(Stage::ExternalSharing, "lead:*"), (Stage::DataSafety, "officer:*")];
+    let fabric = strict(&f, &clock, &stages).await;
+    for how in ["begin", ""] {
+        let error = submit(&fabric, how).await.result().await.unwrap_err();
+        assert_eq!((error.class(), error.code()), (ErrorClass::PolicyDenied, "SF-0811"), "{error}");
+        assert!(error.message().contains("external_sharing and data_safety"), "{error}");
+    }
+    assert_eq!(fabric.pending_approvals().await.unwrap(), []);
+    fabric.shutdown().await;
+}
+
+/// X11, R107: rules may have become stricter between the question and the answer's use.
+async fn x11_who_would_not_be_asked_now_does_not_count(f: Fixture) {
+    let clock = Clock::at("2026-06-01T08:00:00Z");
+    let lax = strict(&f, &clock, &[(Stage::ExternalSharing, "*")]).await;
+    let command_id = submit(&lax, "").await.id().to_owned();
+    let id = asked(&lax).await.asked.approval_id;
+    until("it holds no worker", async || lax.live_runs() == 0).await;
+    lax.shutdown().await;
+    let client = Client::over(clock.clone(), f.store.clone(), &f.workspace).unwrap();
+    for anybody in ["user:1", "lead:1"] {
+        client.decide(&id, anybody, Vote::Approved, "").await.unwrap();
+    }
+    let fabric = strict(&f, &clock, &[(Stage::ExternalSharing, "lead:*")]).await;
+    let error = fabric.command::<Value>(command_id).result().await.unwrap_err();
+    assert_eq!((error.class(), error.code()), (ErrorClass::ApprovalRejected, "SF-0814"), "{error}");
+    fabric.shutdown().await;
+}
+
+/// X11: what somebody has filled in is for others to judge.
+async fn x11_who_gave_the_payload_does_not_approve_it(f: Fixture) {
+    let rule = |act: &Act| match (&act.doing, act.payload["how"].as_str()) {
+        (Doing::Admit, Some("")) => Finding::new(Ruling::RequireMoreInput, "how", "say how"),
+        (Doing::Admit, _) => Finding::approval("look", 1, "somebody looks at it"),
+        _ => Finding::allow("admitted", "people have seen it"),
+    };
+    let contract = contract(ApprovalClass::A0).policies(["data_safety"]);
+    let governance = Governance::new().policy(PolicyFn(Stage::DataSafety, rule));
+    let fabric = f.fabric().command(send_proposal, contract).state(Sent::default());
+    let fabric = fabric.govern(governance).start().await.unwrap();
+    let command = submit(&fabric, "").await;
+    let status = command.supply(json!(proposal("by mail")), "user:editor").await.unwrap();
+    assert_eq!(status, CommandStatus::WaitingForApproval);
+    let id = asked(&fabric).await.asked.approval_id;
+    for own in ["user:editor", "user:asker"] {
+        assert_eq!(yes(&fabric, &id, own).await.unwrap_err().code(), "SF-0816", "{own}");
+    }
+    yes(&fabric, &id, "lead:1").await.unwrap();
+    command.result().await.unwrap();
+    let events = command.events().await.unwrap();
+    let told = events.iter().find(|e| e.event_type == "command.supplied").unwrap();
+    assert_eq!((told.purpose.as_str(), told.actor.as_str()), ("audit", "user:editor"));
     fabric.shutdown().await;
 }

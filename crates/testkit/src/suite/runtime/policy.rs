@@ -365,13 +365,23 @@ async fn think(cx: Cx, order: Order) -> Result<Value> {
         }
         "read" => cx.call("fetch", "vendor", ask("GET /sales/daily")).await,
         _ => {
+            let thought: u32 = cx.step("think", || async { Ok::<_, Error>(42) }).await?;
+            assert_eq!(thought, 42);
             let command_id = steadfast::propose(&cx, "pull", &self::order("write")).await?;
             Ok(json!({ "command_id": command_id }))
         }
     }
 }
 
-/// R100: refused and audited, whatever the contract declares; what it proposes is judged as any.
+/// What is told of an agent's steps, in order.
+async fn agent_steps(command: &steadfast::Command<Value>) -> Vec<(String, Value)> {
+    let events = command.events().await.unwrap().into_iter();
+    let steps = events.filter(|event| event.purpose == "agent_step");
+    let told = |e: steadfast::EventRow| (e.event_type, serde_json::from_str(&e.payload).unwrap());
+    steps.map(told).collect()
+}
+
+/// R31, R100: refused and audited, whatever the contract declares; a proposal is judged as any.
 async fn r100_an_agent_proposes_and_never_commits(f: Fixture) {
     let (vendor, warehouse) = (vendor(), warehouse());
     let harmless = |name: &str| EffectType::new(name).classes(HARMLESS).not_undone("test");
@@ -404,7 +414,17 @@ async fn r100_an_agent_proposes_and_never_commits(f: Fixture) {
     assert_eq!(warehouse.sent(), [] as [&str; 0]);
     submit("read").await.result().await.unwrap();
     assert_eq!(vendor.sent().len(), 1, "to look is no commitment");
-    let proposed = submit("propose").await.result().await.unwrap();
+    let proposing = submit("propose").await;
+    let proposed = proposing.result().await.unwrap();
+    let steps = agent_steps(&proposing).await;
+    assert_eq!(steps.len(), 2, "{steps:?}");
+    assert_eq!((steps[0].0.as_str(), &steps[0].1["tool_name"]), ("agent.step", &json!("think")));
+    assert_eq!(
+        (steps[1].0.as_str(), &steps[1].1["command_type"]),
+        ("agent.proposed", &json!("pull"))
+    );
+    assert_eq!(steps[1].1["command_id"], proposed["command_id"]);
+    assert!(steps[1].1["step_index"].as_u64() > steps[0].1["step_index"].as_u64(), "{steps:?}");
     let command = fabric.command::<Value>(proposed["command_id"].as_str().unwrap());
     command.result().await.unwrap();
     assert_eq!(warehouse.sent(), ["upsert sales_daily"]);

@@ -256,9 +256,9 @@ async fn a_dead_letter_lets_the_next_pass_and_can_be_driven_again(f: Fixture) {
     let [letter] = &dead[..] else { panic!("{dead:?}") };
     assert_eq!((letter.sink.as_str(), letter.attempt), ("out", 3));
     assert!(letter.error.contains("not now [SF-0905]"), "{}", letter.error);
-    assert_eq!(fabric.redrive("none", None).await.unwrap_err().code(), "SF-0906");
+    assert_eq!(fabric.redrive("none", None, "user:2").await.unwrap_err().code(), "SF-0906");
     *broken.lock().unwrap() = false;
-    assert_eq!(fabric.redrive("out", Some(&letter.event_id)).await.unwrap(), 1);
+    assert_eq!(fabric.redrive("out", Some(&letter.event_id), "user:2").await.unwrap(), 1);
     until("it arrives", async || {
         fabric.publish().await.unwrap();
         ears.has(command.id(), "steadfast.command.validated")

@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::json;
-use steadfast::connector::{Connector, Inbound, Limits, Operation, Outbound};
+use steadfast::connector::{Connector, Inbound, Limits, Operation, Outbound, Probe};
 use steadfast::{Result, Retry};
 
 /// What the stub says next; when it has nothing to say, it says yes.
@@ -23,6 +24,12 @@ pub(super) struct Stub {
     script: Arc<Mutex<Script>>,
     /// What it says it did, where that is not what it was asked.
     lies: Option<&'static str>,
+    /// What it says that a call cost.
+    bill: Option<u64>,
+    /// What it says when it is asked whether something was done; then, that it cannot tell.
+    memory: Arc<Mutex<VecDeque<Result<Probe>>>>,
+    /// How long it takes to answer.
+    takes: Duration,
 }
 
 impl Stub {
@@ -34,6 +41,9 @@ impl Stub {
             sent: Arc::default(),
             script: Arc::default(),
             lies: None,
+            bill: None,
+            memory: Arc::default(),
+            takes: Duration::ZERO,
         }
     }
 
@@ -45,6 +55,20 @@ impl Stub {
     pub(super) fn lying(mut self, actual: &'static str) -> Self {
         self.lies = Some(actual);
         self
+    }
+
+    pub(super) fn billing(mut self, units: u64) -> Self {
+        self.bill = Some(units);
+        self
+    }
+
+    pub(super) fn slow(mut self, takes: Duration) -> Self {
+        self.takes = takes;
+        self
+    }
+
+    pub(super) fn remembers(&self, answers: impl IntoIterator<Item = Result<Probe>>) {
+        self.memory.lock().unwrap().extend(answers);
     }
 
     pub(super) fn answers(&self, answers: impl IntoIterator<Item = Result<()>>) {
@@ -75,11 +99,17 @@ impl Connector for Stub {
     fn send<'a>(&'a self, request: &'a Outbound) -> BoxFuture<'a, Result<Inbound>> {
         Box::pin(async move {
             self.sent.lock().unwrap().push(request.clone());
+            tokio::time::sleep(self.takes).await;
             let said = self.script.lock().unwrap().pop_front().unwrap_or(Ok(()));
             said?;
             let actual = self.lies.unwrap_or(&request.operation).to_owned();
-            Ok(Inbound { output: json!({ "ok": true }), actual, summary: "200".to_owned() })
+            Ok(Inbound::new(json!({ "ok": true }), actual, "200").costing(self.bill))
         })
+    }
+
+    fn probe<'a>(&'a self, _: &'a Outbound) -> BoxFuture<'a, Result<Probe>> {
+        let known = self.memory.lock().unwrap().pop_front();
+        Box::pin(std::future::ready(known.unwrap_or(Ok(Probe::CannotTell))))
     }
 
     fn limits(&self) -> Limits {

@@ -393,15 +393,26 @@ async fn a_dead_letter_is_kept_and_driven_again(store: &dyn Store) {
     assert_eq!(sinks(&k).await.sinks[0].dead, 2);
     let again = take(&k, "w", 99).await;
     assert!(again.due.is_empty() && again.parked.is_empty(), "it holds up nobody");
-    let drive = |event_id: Option<&str>| Redrive {
+    let drive = |event_id: Option<&str>, now| Redrive {
         workspace: k.ws.clone(),
         sink: "hook".to_owned(),
         event_id: event_id.map(str::to_owned),
-        now: at(100),
+        actor: "user:2".to_owned(),
+        now: at(now),
     };
-    assert_eq!(k.ask(drive(Some("evt_a_000001"))).await, Redriven(1));
-    assert_eq!(k.ask(drive(Some("evt_a_000001"))).await, Redriven(0));
-    assert_eq!(k.ask(drive(None)).await, Redriven(1));
+    assert_eq!(k.ask(drive(Some("evt_a_000001"), 98)).await, Redriven(1));
+    assert_eq!(k.ask(drive(Some("evt_a_000001"), 98)).await, Redriven(1), "the same request");
+    assert_eq!(k.ask(drive(Some("evt_a_000001"), 99)).await, Redriven(0));
+    assert_eq!(k.ask(drive(None, 100)).await, Redriven(1));
+    let told = ListEvents {
+        workspace: k.ws.clone(),
+        event_type: Some("sink.redriven".to_owned()),
+        limit: 9,
+        ..ListEvents::default()
+    };
+    let told = k.ask(told).await.0;
+    assert!(told.iter().all(|e| e.purpose == "audit" && e.actor == "user:2"), "{told:?}");
+    assert_eq!(told.len(), 2, "each is audited once");
     let due: Vec<_> = take(&k, "w", 100).await.due.iter().map(|(e, n)| (e.seq, *n)).collect();
     assert_eq!(due, [(1, 0), (2, 0)]);
 }

@@ -3,12 +3,14 @@
 //! Invariants: the second answer is the first, or one that only the requester's own success
 //! explains; nothing is written twice.
 
-use steadfast_core::RunStatus;
+use steadfast_core::command::Context;
+use steadfast_core::driver::RecordState;
+use steadfast_core::{CommandStatus, RunStatus};
 use steadfast_store::Store;
 use steadfast_store::op::{
-    Cancelled, ContinueAsNew, Debounce, Debounced, Fork, Forked, FreeSlot, Freed, Lease, Release,
-    Resume, Resumed, Signalled, SlotTaken, Start, Started, Suspend, Suspended, TakeSlot, With,
-    Written,
+    Cancelled, Charge, ContinueAsNew, Debounce, Debounced, Fork, Forked, FreeSlot, Freed, Govern,
+    Hold, InvocationRow, Lease, Release, Resume, Resumed, Signalled, SlotTaken, Spend, Spent,
+    Start, Started, Submit, Supplied, Supply, Suspend, Suspended, Take, TakeSlot, With, Written,
 };
 
 use super::kit::{Kit, at, done, entry, ids, plain, with};
@@ -28,6 +30,8 @@ super::table! {
     a_repeated_slot_is_held_once_and_freed_once,
     a_repeated_claim_takes_no_run_twice,
     a_repeated_queue_changes_nothing,
+    a_repeated_charge_counts_once,
+    a_repeated_supply_is_taken_once,
 }
 
 async fn a_repeated_start_is_still_new(store: &dyn Store) {
@@ -248,4 +252,84 @@ async fn a_repeated_queue_changes_nothing(store: &dyn Store) {
     assert!(!k.ask(put).await.created);
     let listed = k.ask(steadfast_store::op::ListQueues { workspace: k.ws.clone() }).await;
     assert_eq!(listed.0, [plain("q")]);
+}
+
+/// A call's row in the ledger.
+fn called(run_id: &str) -> InvocationRow {
+    InvocationRow {
+        invocation_id: "tool_1".to_owned(),
+        command_id: String::new(),
+        run_id: run_id.to_owned(),
+        connector: "mailer".to_owned(),
+        agent: "user:1".to_owned(),
+        intended: "POST /mails".to_owned(),
+        actual: "POST /mails".to_owned(),
+        inputs: String::new(),
+        outputs: "200".to_owned(),
+        side_effect: true,
+        idempotency_key: "k".to_owned(),
+        verification: "verified".to_owned(),
+        error: None,
+        latency_us: 1,
+        created_at: at(2),
+    }
+}
+
+/// R17: an attempt after which there is another can be written twice; what it cost is counted once.
+async fn a_repeated_charge_counts_once(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = k.owned("r").await;
+    let charges = vec![Charge { meter: "cost:m".to_owned(), amount: 7, until: None }];
+    let cost = Govern { invocations: vec![called("r")], charges, now: at(2), ..Govern::default() };
+    let mut record = done(0, "mail", "null");
+    record.state = RecordState::Retrying;
+    for replaces in [false, true, true] {
+        let mut entry = with(record.clone(), With::Govern(Box::new(cost.clone())));
+        entry.replaces = replaces;
+        assert_eq!(k.record(&lease, vec![entry]).await, Written::Done);
+    }
+    let (meter, cap) = ("cost:m".to_owned(), 6);
+    let takes = vec![Take::Budget { meter: meter.clone(), amount: 0, cap, until: None }];
+    let spent = k.ask(Spend { workspace: k.ws.clone(), takes, now: at(3) }).await;
+    assert_eq!(spent, Spent::Short { meter, spent: 7, until: None });
+}
+
+async fn a_repeated_supply_is_taken_once(store: &dyn Store) {
+    let k = Kit::new(store);
+    let context = Context { command_id: "c".to_owned(), ..Context::default() };
+    let submit = Submit {
+        command_id: "c".to_owned(),
+        command_type: "ship".to_owned(),
+        requested_by: "user:1".to_owned(),
+        ingress: "api_request".to_owned(),
+        trace_id: String::new(),
+        cancellation_mode: "graceful".to_owned(),
+        idempotency_key: None,
+        expires_at: None,
+        after: Vec::new(),
+        judgement: None,
+        hold: Some(Hold::Input("which one?".to_owned())),
+        by_queue: false,
+        start: Box::new(Start { context: Some(context.to_text()), ..k.start("r") }),
+    };
+    k.ask(submit).await;
+    let supply = |payload: &str, hold: Option<Hold>, now| Supply {
+        workspace: k.ws.clone(),
+        command_id: "c".to_owned(),
+        payload: payload.to_owned(),
+        judgement: None,
+        hold,
+        actor: "user:2".to_owned(),
+        now: at(now),
+    };
+    let waits = Supplied::Done(CommandStatus::WaitingForInput);
+    let more = || Some(Hold::Input("and when?".to_owned()));
+    for _ in 0..2 {
+        assert_eq!(k.ask(supply("1", more(), 5)).await, waits);
+    }
+    let begun = k.ask(supply("2", None, 6)).await;
+    assert_eq!(begun, Supplied::Done(CommandStatus::Queued));
+    assert_eq!(k.ask(supply("2", None, 6)).await, begun, "the answer was lost");
+    let late = Supplied::NotWaiting(CommandStatus::Queued);
+    assert_eq!(k.ask(supply("3", None, 6)).await, late, "another payload is another request");
 }

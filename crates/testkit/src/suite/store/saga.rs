@@ -10,7 +10,8 @@ use steadfast_store::op::{
     BEGINS_NO_MORE, COMPENSATE, CancelCommand, CommandRef, CommandRow, Decide, Decided,
     EffectChange, EffectRow, Entry, Finish, GetCommand, Govern, IS_BEING_DONE, Lease, Left,
     ListEffects, ListEvents, NewApproval, NewEffect, Record as Write, Resolve, ResolvedEffect,
-    Resume, Resumed, RunRow, SettleCommands, Start, Submit, Submitted, Truth, With, Written,
+    Resume, Resumed, RunRow, SettleCommands, Start, Submit, Submitted, TakeBack, TakenBack, Truth,
+    With, Written,
 };
 
 use super::kit::{Kit, at, with};
@@ -31,6 +32,7 @@ table![
     a_late_outcome_that_contradicts_the_ledger_is_told_to_people,
     an_answer_may_be_given_twice_by_the_same_person,
     a_changed_vote_is_an_event_of_its_own,
+    a_taking_back_that_is_asked_for_twice_is_begun_once,
 ];
 
 /// A command that is being executed by `w1`, and its lease.
@@ -451,4 +453,28 @@ async fn a_changed_vote_is_an_event_of_its_own(store: &dyn Store) {
     assert!(matches!(k.ask(decide(Vote::Approved, 4)).await, Decided::Again(_)));
     assert!(matches!(k.ask(decide(Vote::Rejected, 5)).await, Decided::Settled(_)));
     assert_eq!(audited(&k, "approval.voted").await, 2);
+}
+
+async fn a_taking_back_that_is_asked_for_twice_is_begun_once(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = submitted(&k).await;
+    write(&k, &lease, 0, govern(begins("e"), 3)).await;
+    write(&k, &lease, 1, govern(moves("e", EffectEvent::Succeed), 3)).await;
+    fail(&k, &lease, Vec::new(), 4).await;
+    let (_, undo) = undoing(&k, 5).await;
+    fail(&k, &undo, Vec::new(), 6).await;
+    assert_eq!(command(&k).await.status, CommandStatus::Failed);
+    let again = |actor: &str, now| TakeBack {
+        workspace: k.ws.clone(),
+        command_id: "c".to_owned(),
+        actor: actor.to_owned(),
+        now: at(now),
+    };
+    let begun = k.ask(again("user:2", 7)).await;
+    assert!(matches!(begun, TakenBack::Begun(_)), "{begun:?}");
+    assert_eq!(k.ask(again("user:2", 7)).await, begun, "the answer was lost");
+    let late = TakenBack::NotFailed(CommandStatus::Compensating);
+    for other in [again("user:3", 7), again("user:2", 8)] {
+        assert_eq!(k.ask(other).await, late);
+    }
 }
