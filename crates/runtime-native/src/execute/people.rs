@@ -117,13 +117,8 @@ impl Execution {
         let mut record = begun(id, &call).record;
         record.state = RecordState::Retrying;
         record.next_at = Timestamp::NEVER;
-        let payload = serde_json::json!({
-            "approval_id": asked.approval_id, "action": asked.action, "reason": asked.reason,
-            "approvers": asked.approvers, "digest": asked.digest,
-            "expires_at": asked.expires_at.iso(),
-        });
         let mut events = std::mem::take(&mut call.notes);
-        events.push(self.note(id, call.attempt, "approval.requested", "audit", payload));
+        events.push(self.note(id, call.attempt, "approval.requested", "audit", asked.told()));
         let approval_id = asked.approval_id.clone();
         let with = Govern {
             events,

@@ -35,8 +35,16 @@ pub(super) async fn ask(
         approvers: asked.approvers, among: serde_json::Value::from(asked.among.clone()).to_string(),
         expires_at: asked.expires_at, escalate_at: asked.escalate_at, due_at: due, now: now,
     };
-    tx.execute("approval_insert", row).await?;
-    Ok(())
+    let new = tx.execute("approval_insert", row).await? == 1;
+    if !new || !run_id.is_empty() {
+        // A run tells of its questions itself, with what else it has to say.
+        return Ok(());
+    }
+    let Some(row) = find(tx, ws, &asked.approval_id).await? else {
+        return Ok(());
+    };
+    let by = &asked.requested_by;
+    tell(tx, ws, &row, "requested", "approval.requested", asked.told(), by, now).await
 }
 
 async fn find(tx: &mut impl Tx, ws: &str, id: &str) -> Result<Option<ApprovalRow>, Error> {

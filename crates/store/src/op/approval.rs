@@ -30,6 +30,17 @@ pub struct NewApproval {
     pub escalate_at: Option<Timestamp>,
 }
 
+impl NewApproval {
+    /// What those who answer are told.
+    pub fn told(&self) -> serde_json::Value {
+        serde_json::json!({
+            "approval_id": self.approval_id, "action": self.action, "reason": self.reason,
+            "approvers": self.approvers, "digest": self.digest,
+            "expires_at": self.expires_at.iso(),
+        })
+    }
+}
+
 /// A question to people, as it is kept.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApprovalRow {

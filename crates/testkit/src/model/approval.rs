@@ -49,7 +49,11 @@ impl Model {
             votes: Vec::new(),
         };
         let due_at = asked.escalate_at.map_or(asked.expires_at, |at| at.min(asked.expires_at));
-        self.approvals.put(at, Approval { row, due_at });
+        self.approvals.put(at, Approval { row: row.clone(), due_at });
+        if run_id.is_empty() {
+            let (told, by) = (asked.told(), &asked.requested_by);
+            self.tell_of(ws, &row, "requested", "approval.requested", &told, by, now);
+        }
     }
 
     pub(super) fn answer(&mut self, op: &Decide) -> Decided {

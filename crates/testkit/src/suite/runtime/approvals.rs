@@ -226,6 +226,7 @@ async fn a_command_as_a_whole_waits_for_people(f: Fixture) {
     assert_eq!(commands[0].result().await.unwrap(), json!(1));
     let types: Vec<_> =
         commands[0].events().await.unwrap().into_iter().map(|e| e.event_type).collect();
+    assert!(types.iter().any(|t| t == "approval.requested"), "who answers is told: {types:?}");
     let path: Vec<_> = types.iter().filter(|t| t.starts_with("command.")).collect();
     let wanted = [
         "created",
