@@ -29,10 +29,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The same memory for everyone: engines differ in what they ask for, not in whom they ask.
-#[global_allocator]
-static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// The arguments of a driver.
 #[derive(Debug, Clone)]
 pub struct Args {

@@ -12,9 +12,9 @@ mod verdict;
 mod worker;
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
@@ -51,9 +51,22 @@ pub(crate) async fn demo(args: Args) -> anyhow::Result<ExitCode> {
         played = play(dir, args.keep.is_some()) => played,
         // The worker goes with the stage.
         _ = tokio::signal::ctrl_c() => {
+            clear(temporary.path()).await;
             println!("\nStopped. Nothing is left running.");
             Ok(ExitCode::from(130))
         }
+    }
+}
+
+/// Removes a folder. Whoever was killed in it may still write its last, so it is tried for a while.
+async fn clear(folder: &Path) {
+    for _ in 0..50 {
+        // Whether it is gone says more than why it was not.
+        let _ = std::fs::remove_dir_all(folder);
+        if !folder.exists() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

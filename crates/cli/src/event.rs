@@ -68,6 +68,9 @@ struct List {
     /// Only from this moment on: a day, or ISO 8601.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
+    /// Only before then.
+    #[arg(long)]
+    until: Option<String>,
     /// How many.
     #[arg(long, default_value_t = 100)]
     limit: usize,
@@ -111,6 +114,7 @@ async fn list(client: &Client, which: List, out: Output) -> anyhow::Result<()> {
         type_prefix: which.type_prefix,
         purpose: which.purpose,
         since: which.since.as_deref().map(parse_moment).transpose()?,
+        until: which.until.as_deref().map(parse_moment).transpose()?,
         after,
         limit: which.limit,
         ..ListEvents::default()

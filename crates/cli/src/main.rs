@@ -20,9 +20,6 @@ mod sync;
 
 use clap::{Parser, Subcommand};
 
-#[global_allocator]
-static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Durable execution: runs that end, through crashes.
 #[derive(Parser)]
 #[command(name = "steadfast", version)]

@@ -274,7 +274,7 @@ async fn fill(
         let lost = [CommandStatus::Failed, CommandStatus::Cancelled, CommandStatus::Expired];
         let how = match last {
             Some((_, info)) if lost.contains(&info.command.status) => Asking::Again,
-            _ => Asking::Once,
+            _ => Asking::Fill,
         };
         match submit(fabric, config, vendor, date, how).await {
             Ok(Some((new, info))) => {

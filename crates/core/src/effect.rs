@@ -145,7 +145,9 @@ impl EffectType {
             return Err(self.wrong("costs more than anything may"));
         }
         if let Some(text) = &self.key_template {
-            Template::parse(text)?;
+            Template::parse(text).map_err(|e| {
+                self.wrong(&format!("has a key_template that is none: {}", e.message()))
+            })?;
         }
         let said = self.justification.as_deref().is_some_and(|why| !why.trim().is_empty());
         match (&self.compensation, said) {

@@ -50,6 +50,7 @@ mod load;
 mod request;
 
 use cedar_policy::{Authorizer, Decision, PolicyId, PolicySet, Response};
+use steadfast_core::approval::TTL;
 use steadfast_core::error::Result;
 use steadfast_core::policy::{Act, Doing, Finding, Policy, Stage, in_both};
 
@@ -121,7 +122,9 @@ impl CedarStage {
                 return Finding::deny("nobody_may", text);
             };
             all.among = among;
-            all.ttl_ms = shorter(all.ttl_ms, own.ttl_ms);
+            // One that says nothing of it means the usual time, not any.
+            let usual = u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX);
+            all.ttl_ms = shorter(all.ttl_ms, Some(own.ttl_ms.unwrap_or(usual)));
             all.escalate_after_ms = shorter(all.escalate_after_ms, own.escalate_after_ms);
         }
         let ttl = all.ttl_ms.unwrap_or(u64::MAX);

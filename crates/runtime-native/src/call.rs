@@ -211,7 +211,13 @@ impl Call {
         let calling = guard.calling.as_ref()?;
         let now = execution.now();
         Some(op::InvocationRow {
-            invocation_id: format!("tool_{}_{}", execution.place(id), self.attempt),
+            // By the epoch as well: whoever was fenced off made a call of its own.
+            invocation_id: format!(
+                "tool_{}_{}_{}",
+                execution.place(id),
+                execution.epoch(),
+                self.attempt
+            ),
             command_id: execution.context().command_id.clone(),
             run_id: execution.run_id().to_owned(),
             connector: calling.connector.clone(),

@@ -372,6 +372,10 @@ impl Execution {
         place(&self.run, id)
     }
 
+    pub(crate) fn epoch(&self) -> i64 {
+        self.lease.epoch
+    }
+
     fn take_rides(&mut self) {
         let rides = self.driver.take_rides().into_iter();
         self.pending.extend(rides.map(|record| Entry { record, replaces: false, with: None }));

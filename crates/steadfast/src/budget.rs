@@ -10,7 +10,7 @@ use std::time::Duration;
 use steadfast_core::approval::ApprovalRequest;
 use steadfast_core::connector::Connectors;
 use steadfast_core::gate::{CapReached, Leaving};
-use steadfast_core::policy::Finding;
+use steadfast_core::policy::{Finding, in_both};
 use steadfast_core::{Error, Result, Timestamp, json, limits};
 use steadfast_store::op::Take;
 
@@ -160,7 +160,18 @@ impl Budget {
             (a, b) => a.or(b),
         };
         (self.soft, self.hard) = (lower(self.soft, other.soft), lower(self.hard, other.hard));
-        self.asks = other.asks.clone().or(self.asks.take());
+        if self.soft > self.hard && self.hard.is_some() {
+            // Nobody is asked beyond what is denied.
+            self.soft = None;
+        }
+        self.asks = match (self.asks.take(), other.asks.clone()) {
+            (Some((one, these)), Some((more, those))) => {
+                // Where nobody is in both, the check refuses: an empty name is nobody's.
+                let both = in_both(&these, &those).unwrap_or_else(|| vec![String::new()]);
+                Some((one.max(more), both))
+            }
+            (one, other) => one.or(other),
+        };
     }
 
     fn is_like(&self, other: &Self) -> bool {
@@ -266,6 +277,19 @@ pub(crate) struct Due<'a> {
 impl Due<'_> {
     pub(crate) fn is_units(&self) -> bool {
         self.budget.counts == Counts::Units
+    }
+
+    /// Looks whether it would reach, and takes nothing.
+    pub(crate) fn look(&self) -> Take {
+        match &self.take {
+            Take::Budget { meter, amount, cap, until } => Take::Budget {
+                meter: meter.clone(),
+                amount: 0,
+                cap: cap.saturating_sub(*amount),
+                until: *until,
+            },
+            other => other.clone(),
+        }
     }
 
     /// What follows where the budget, of which so much is spent, does not reach.

@@ -17,6 +17,7 @@ use steadfast::{
 };
 use steadfast_connectors::spool::Spool;
 use steadfast_connectors::{Alert, Sql, SqlConnector};
+use steadfast_core::limits;
 
 use crate::config::{Config, Field, Name, Operation, Table, Vendor};
 use crate::vendor::{self, VendorConnector};
@@ -155,10 +156,10 @@ pub async fn latest(client: &Client, key: &str) -> Result<Option<(u32, CommandIn
 /// How a day is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asking {
-    /// As the schedule does: by the day's own key.
-    Fire,
     /// Only if nobody has asked for it yet.
     Once,
+    /// The same, behind fresh nights.
+    Fill,
     /// As a new revision.
     Again,
     /// As a new revision, which is loaded although nothing has changed.
@@ -174,16 +175,17 @@ pub async fn ask(
     by: &str,
 ) -> Result<Command<Report>> {
     let key = key(config, vendor.name.as_str(), date);
-    let last = match how {
-        Asking::Fire => None,
-        Asking::Once | Asking::Again | Asking::Forced => latest(client, &key).await?,
-    };
-    let number = match (how, last) {
-        (Asking::Once, Some((_, info))) => return Ok(client.command(info.command.command_id)),
+    let number = match (how, latest(client, &key).await?) {
+        (Asking::Once | Asking::Fill, Some((_, info))) => {
+            return Ok(client.command(info.command.command_id));
+        }
         (_, last) => last.map_or(1, |(number, _)| number + 1),
     };
     let order = Order { force: how == Asking::Forced, ..order(vendor, date) };
-    let call = client.submit_named(COMMAND, &order).ingress(Ingress::UserRequest);
+    let mut call = client.submit_named(COMMAND, &order).ingress(Ingress::UserRequest);
+    if how == Asking::Fill {
+        call = call.priority(limits::BACKGROUND_PRIORITY);
+    }
     call.requested_by(by).key(revision(&key, number)).await
 }
 

@@ -7,6 +7,7 @@
 
 mod day;
 mod serve;
+mod shape;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,7 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-pub use day::{Day, FIELDS};
+pub use day::{Change, Day, FIELDS};
+pub use shape::Shape;
 
 /// Where it plays somebody's pager.
 pub const PAGER: &str = "POST /pager";
@@ -72,6 +74,7 @@ struct State {
     /// Days whose sales are those of another: nothing new was made.
     stale: BTreeMap<String, String>,
     log: Vec<Seen>,
+    shape: Shape,
     token: Option<String>,
     rows: u64,
     page_rows: u64,
@@ -91,6 +94,8 @@ struct Twist {
     lies: bool,
     /// Its last row is another one that comes to the same.
     swaps: bool,
+    /// Its rows are not what was agreed.
+    changes: Vec<Change>,
 }
 
 impl Default for State {
@@ -99,6 +104,7 @@ impl Default for State {
             script: BTreeMap::new(),
             stale: BTreeMap::new(),
             log: Vec::new(),
+            shape: Shape::default(),
             token: None,
             rows: 40,
             page_rows: 25,
@@ -112,6 +118,12 @@ impl Simulator {
     /// A vendor that works.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Speaks in another way.
+    pub fn shape(self, shape: Shape) -> Self {
+        self.lock().shape = shape;
+        self
     }
 
     /// Wants this token with every request.
@@ -171,6 +183,11 @@ impl Simulator {
         self.lock().twists.entry(date.to_owned()).or_default().swaps = true;
     }
 
+    /// Has other fields in the rows of a day than were agreed.
+    pub fn drift(&self, date: &str, change: Change) {
+        self.lock().twists.entry(date.to_owned()).or_default().changes.push(change);
+    }
+
     /// Gives changed sales the name that they had before.
     pub fn forget_names(&self) {
         self.lock().forgets_names = true;
@@ -206,6 +223,7 @@ impl Simulator {
         if state.forgets_names {
             day.snapshot_id = format!("snap-{source}");
         }
+        twist.changes.iter().for_each(|change| day.change(change));
         day.claims = day.rows.len() + usize::from(twist.lies);
         day
     }

@@ -42,7 +42,7 @@ impl Event {
             Self::Cut => "the connection is cut",
             Self::BadRequest => "400: failed, on-call paged; run again by an operator",
             Self::Forbidden => "401: failed, on-call paged; run again with access",
-            Self::Twice => "the schedule fires twice",
+            Self::Twice => "the schedule fires twice: one command",
             Self::Cancel => "cancelled while fetching; an operator runs it again",
             Self::Kill => "kill -9 of the worker while fetching",
         }
@@ -58,7 +58,11 @@ pub(super) struct Plan {
 /// What became of a night.
 pub(super) struct Night {
     pub(super) date: String,
+    /// The command that ended it.
+    pub(super) command_id: String,
     pub(super) event: &'static str,
+    /// Whether the schedule fired twice.
+    pub(super) twice: bool,
     pub(super) mark: Mark,
     pub(super) fired_at: Timestamp,
     pub(super) ended_at: Timestamp,
@@ -119,14 +123,15 @@ pub(super) async fn play(stage: &mut Stage, plan: Plan) -> anyhow::Result<Night>
         _ => Mark::Failed,
     };
     let ended_at = row.completed_at.unwrap_or(Timestamp::NEVER);
-    Ok(Night { date, event: event.told(), mark, fired_at, ended_at, report })
+    let (command_id, twice) = (row.command_id, event == Event::Twice);
+    Ok(Night { date, command_id, event: event.told(), twice, mark, fired_at, ended_at, report })
 }
 
 async fn through(stage: &mut Stage, date: &str, event: Event) -> anyhow::Result<CommandInfo> {
     let first = revision(stage, date, 1).await?;
     let id = first.command.command_id.clone();
     match event {
-        Event::Twice => stage.tell(&format!("submit {date}")).await?,
+        Event::Twice => stage.tell(&format!("fire {date}")).await?,
         Event::Cancel => {
             asked(stage, date).await;
             let command = stage.client.command::<Report>(&id);

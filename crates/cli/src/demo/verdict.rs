@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use steadfast::connector::{Connector, Operation, Outbound};
+use steadfast::{Ingress, ListCommands, limits};
 use steadfast_connectors::{Sql, SqlConnector};
-use steadfast_sync::Decimal;
-use steadfast_sync::simulator::{PAGER, Seen};
+use steadfast_sync::simulator::{Day, PAGER, Seen};
 use steadfast_sync::status::Mark;
+use steadfast_sync::{Decimal, Order, Report, job};
 
 use super::night::Night;
 use super::stage::Stage;
@@ -17,6 +18,8 @@ use super::stage::Stage;
 const IN_TIME: Duration = Duration::from_secs(300);
 /// Attempts at one page.
 const ATTEMPTS: usize = 4;
+/// What is audited where nothing is written.
+const SKIPPED: &str = "snapshot.stale_detected";
 
 /// What the warehouse holds of a day.
 struct Held {
@@ -47,25 +50,78 @@ pub(super) async fn judge(stage: &Stage, nights: &[Night]) -> anyhow::Result<Vec
             "{date}  {:<8}  {rows:>4}  {total:>10}  {:>11}  {asked:>8}  {written:>6}  {}",
             night.mark, day.total, night.event
         );
-        let mut wrong = |why: String| problems.push(format!("{date}: {why}"));
-        match night.mark {
-            Mark::Loaded => {
-                if held.total != day.total || held.rows != day.rows.len() as u64 {
-                    wrong(format!("{} rows, {} are not the vendor's", held.rows, held.total));
-                }
-                if written != 1 {
-                    wrong(format!("written {written} times"));
-                }
-                if night.fired_at.until(night.ended_at) > IN_TIME {
-                    wrong(format!("loaded at {}", night.ended_at));
-                }
-            }
-            Mark::Stale if held.rows > 0 || written > 0 => wrong("stale, and written".to_owned()),
-            Mark::Stale => {}
-            other => wrong(format!("{other}: {:?}", night.report)),
+        let mut wrong = match night.mark {
+            Mark::Loaded => loaded(&held, &day, written),
+            Mark::Stale => stale(stage, night, &held, written).await?,
+            other => vec![format!("{other}: {:?}", night.report)],
+        };
+        let ended = matches!(night.mark, Mark::Loaded | Mark::Stale);
+        if ended && night.fired_at.until(night.ended_at) > IN_TIME {
+            wrong.push(format!("{} at {}, which is late", night.mark, night.ended_at));
         }
+        if night.twice {
+            wrong.extend(fired_twice(stage, night).await?);
+        }
+        problems.extend(wrong.into_iter().map(|why| format!("{date}: {why}")));
     }
     Ok(problems)
+}
+
+/// What is wrong with a night that was loaded.
+fn loaded(held: &Held, day: &Day, written: u32) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if held.total != day.total || held.rows != day.rows.len() as u64 {
+        wrong.push(format!("{} rows, {} are not the vendor's", held.rows, held.total));
+    }
+    if written != 1 {
+        wrong.push(format!("written {written} times"));
+    }
+    wrong
+}
+
+/// What is wrong with a night without news: it too is on record.
+async fn stale(
+    stage: &Stage,
+    night: &Night,
+    held: &Held,
+    written: u32,
+) -> anyhow::Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    if held.rows > 0 || written > 0 {
+        wrong.push("stale, and written".to_owned());
+    }
+    let events = stage.client.command::<Report>(&night.command_id).events().await?;
+    let skips = events.iter().filter(|event| event.event_type == SKIPPED);
+    let audited = skips.filter(|event| event.purpose == "audit").count();
+    if audited != 1 {
+        wrong.push(format!("stale, and {SKIPPED} is audited {audited} times"));
+    }
+    Ok(wrong)
+}
+
+/// What is wrong with a night for which the schedule fired twice: there is one command, which knows
+/// of both.
+async fn fired_twice(stage: &Stage, night: &Night) -> anyhow::Result<Vec<String>> {
+    let command_type = Some(job::COMMAND.to_owned());
+    let which = ListCommands { command_type, limit: limits::PAGE_ROWS, ..Default::default() };
+    let all = stage.client.commands(which).await?.commands;
+    let of_night = |payload: &str| {
+        let order = serde_json::from_str::<Order>(payload);
+        order.is_ok_and(|order| order.target_date == night.date)
+    };
+    let commands = all.iter().filter(|row| of_night(&row.payload)).count();
+    let mut wrong = Vec::new();
+    if commands != 1 {
+        wrong.push(format!("fired twice, and there are {commands} commands"));
+    }
+    let info = stage.client.command::<Report>(&night.command_id).info().await?;
+    let by_schedule = |door: &str| door == Ingress::ScheduledTrigger.as_str();
+    let again = info.duplicates.iter().any(|fire| by_schedule(&fire.ingress));
+    if info.command.collapsed < 1 || !again || !by_schedule(&info.command.ingress) {
+        let times = info.command.collapsed;
+        wrong.push(format!("fired twice, and its command has seen {times} further fires"));
+    }
+    Ok(wrong)
 }
 
 /// What the vendor's own log says: one trace for each command.

@@ -1,16 +1,22 @@
 //! `steadfast sync check`: the file against the world.
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use steadfast::Error;
 use steadfast::connector::{Connector, Outbound};
+use steadfast::{Client, CommandType, Error, ErrorClass, Retry, Steadfast};
 use steadfast_connectors::secret::SecretRef;
 use steadfast_connectors::spool::Spool;
-use steadfast_sync::config::Vendor;
+use steadfast_sync::config::{Operation, Vendor};
 use steadfast_sync::snapshot::{Page, Snapshot};
 use steadfast_sync::vendor::{self, VendorConnector};
+use steadfast_sync::workflow::{QUEUE, WAREHOUSE};
 use steadfast_sync::{Config, job, warehouse};
+
+/// How long the store is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -39,7 +45,7 @@ pub(super) async fn check(config: &Config, args: &Args) -> anyhow::Result<ExitCo
         let made = warehouse::create(config).await;
         line("warehouse tables", made.map(|()| "there, or made".to_owned()));
     }
-    line("store", config.store.address().map(|_| "its address is known".to_owned()));
+    line("store", store(config).await);
     line("warehouse", tables(config).await);
     line("alerts", alerts(config));
     for vendor in &config.vendors {
@@ -49,7 +55,34 @@ pub(super) async fn check(config: &Config, args: &Args) -> anyhow::Result<ExitCo
             line(&what, ask(vendor, &date).await);
         }
     }
+    line("plan", steps(config).await);
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether the store can be opened. One that is a file and not there is not made: whoever only asks
+/// leaves nothing behind.
+async fn store(config: &Config) -> Result<String, Error> {
+    let url = config.store.address()?;
+    let place = url.strip_prefix("sqlite:");
+    match place.map(|place| place.strip_prefix("//").unwrap_or(place)) {
+        Some(":memory:") => return Ok("in memory: nothing of it survives a restart".to_owned()),
+        Some(file) if !Path::new(file).exists() => {
+            return Ok(format!("there is no file {file} yet; `steadfast sync start` makes it"));
+        }
+        _ => {}
+    }
+    let look = async {
+        let client = Client::connect_to(&url, config.store.workspace.as_str()).await?;
+        client.triggers().await
+    };
+    // What may pass is tried again by the store for as long as it takes.
+    match tokio::time::timeout(PATIENCE, look).await {
+        Ok(found) => Ok(format!("it can be opened, and has {} schedule(s)", found?.len())),
+        Err(_) => {
+            let text = format!("it gave no answer in {} s", PATIENCE.as_secs());
+            Err(Error::new(ErrorClass::Timeout, "SF-0401", text))
+        }
+    }
 }
 
 /// Whether the tables are there, with the columns that are needed.
@@ -88,6 +121,52 @@ fn plan(config: &Config, vendor: &Vendor) -> String {
         config.schedule.zone,
         config.warehouse.table,
     )
+}
+
+/// The steps of a night, as the contract has them. It is asked of a fabric in memory: everything is
+/// put together as it is at night, and nothing is done.
+async fn steps(config: &Config) -> Result<String, Error> {
+    let builder = job::install_by_hand(Steadfast::open("sqlite::memory:"), config)?;
+    let fabric = builder.start().await?;
+    let contract = fabric.contract(job::COMMAND);
+    fabric.shutdown().await;
+    let contract = contract?;
+    let mut text = format!("{} on queue {}", job::COMMAND, contract.queue);
+    for (name, operation, place) in [
+        ("fetch", Some(Operation::FetchVendorSnapshot), "the vendor"),
+        ("hash", None, ""),
+        ("compare", Some(Operation::LoadLastHash), WAREHOUSE),
+        ("load", Some(Operation::UpsertWarehousePartition), WAREHOUSE),
+        ("record", Some(Operation::RecordHash), WAREHOUSE),
+    ] {
+        let how = match operation {
+            Some(operation) => {
+                let name = operation.as_str();
+                format!("{name} at {place}, queue {QUEUE}: {}", tries(&contract, name)?)
+            }
+            // It needs nobody, so there is nothing to wait for.
+            None => format!("here, in the run, queue {}", contract.queue),
+        };
+        text.push_str(&format!("\n        {name:<8} {how}"));
+    }
+    Ok(text)
+}
+
+/// How often an operation is tried, after which waits, and after which errors.
+fn tries(contract: &CommandType, operation: &str) -> Result<String, Error> {
+    let retry: Retry = contract.compile_policy(operation)?;
+    let classes = contract.retry.get(operation).map(|policy| policy.retryable.clone());
+    let classes = classes.unwrap_or_default();
+    let Some(first) = classes.first().filter(|_| retry.max_attempts() > 1) else {
+        return Ok("1 attempt".to_owned());
+    };
+    let error = Error::new(*first, "SF-0001", "as an example");
+    let waits = (1..retry.max_attempts()).filter_map(|n| retry.wait_after(n, &error));
+    let waits: Vec<_> = waits.map(|wait| format!("{} s", wait.as_secs())).collect();
+    let names = serde_json::to_value(&classes).map_err(Error::from_any)?;
+    let names = names.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let (names, attempts) = (names.collect::<Vec<_>>().join(", "), retry.max_attempts());
+    Ok(format!("{attempts} attempts, after {}, on {names}", waits.join(", ")))
 }
 
 /// The first page, read as the sync would read it.

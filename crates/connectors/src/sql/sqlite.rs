@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ToSql, params_from_iter};
 use serde_json::{Map, Number, Value};
@@ -89,16 +90,21 @@ fn open(path: &Path, schema: Option<&str>, busy: Duration) -> Result<Connection>
     }
     let failed = |error: rusqlite::Error| failure::sqlite(&error);
     let Some(schema) = schema else {
-        let connection = Connection::open(path).map_err(failed)?;
-        connection.busy_timeout(busy).map_err(failed)?;
-        return Ok(connection);
+        return ready(Connection::open(path), busy).map_err(failed);
     };
-    let connection = Connection::open_in_memory().map_err(failed)?;
-    connection.busy_timeout(busy).map_err(failed)?;
+    let connection = ready(Connection::open_in_memory(), busy).map_err(failed)?;
     let Some(text) = path.to_str() else {
         return Err(failure::lasting("the file's name is no text"));
     };
     connection.execute(&format!("ATTACH DATABASE ? AS \"{schema}\""), [text]).map_err(failed)?;
+    Ok(connection)
+}
+
+/// Without its habit of reading the name of a column that is not there as a text.
+fn ready(opened: rusqlite::Result<Connection>, busy: Duration) -> rusqlite::Result<Connection> {
+    let connection = opened?;
+    connection.busy_timeout(busy)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
     Ok(connection)
 }
 

@@ -60,6 +60,7 @@ async fn a_request_is_sent_as_asked_and_its_answer_comes_back() {
                "headers": {"Accept": "application/json"}}),
     );
     asked.trace_id = "4bf92f3577b34da6a3ce929d0e0e4736".into();
+    asked.correlation_id = "order-7".into();
     let answer = connector(&vendor).send(&asked).await.unwrap();
 
     assert_eq!(answer.output["status"], 200);
@@ -74,6 +75,7 @@ async fn a_request_is_sent_as_asked_and_its_answer_comes_back() {
     assert_eq!(seen[0].line, line);
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-4bf92f3577b34da6-01";
     assert_eq!(seen[0].headers["traceparent"], trace);
+    assert_eq!(seen[0].headers["x-correlation-id"], "order-7");
     assert_eq!(seen[0].headers["accept"], "application/json");
     assert!(seen[0].headers["user-agent"].starts_with("steadfast/"));
     assert_eq!(seen[0].headers.get("idempotency-key"), None, "a read needs no key");

@@ -124,6 +124,19 @@ pub enum Undoing {
 }
 
 impl Context {
+    /// What a key's template may use of it: what is there before the command is.
+    pub const FIELDS: [&str; 9] = [
+        "command_id",
+        "command_type",
+        "correlation_id",
+        "requested_by",
+        "request_id",
+        "scheduled_for",
+        "trace_id",
+        "window",
+        "workspace_id",
+    ];
+
     /// The context as it is stored.
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).expect("invariant: a context is plain data")

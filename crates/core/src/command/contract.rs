@@ -238,32 +238,44 @@ impl CommandType {
             }
         }
         for need in &self.requires {
-            let parsed = Template::parse(need);
-            parsed.map_err(|e| self.at(&wrong("requires", e.message())))?;
+            // What one must be allowed is asked before there is a context.
+            self.check_holes("requires", need, false).map_err(|e| self.at(&e))?;
         }
         for (operation, policy) in &self.retry {
             policy.check(operation).map_err(|e| self.at(&e))?;
         }
-        if self.expires_after.is_some_and(|d| d.is_zero()) {
-            return Err(self.at(&wrong("expires_after", "is zero")));
+        for (field, time) in [("expires_after", self.expires_after), ("timeout", self.timeout)] {
+            if time.is_some_and(|d| d.is_zero()) {
+                return Err(self.at(&wrong(field, "is zero")));
+            }
         }
         Ok(())
     }
 
-    /// A hole of the key that the payload cannot fill would fail every command.
     fn check_key(&self) -> Result<()> {
-        let Some(text) = &self.key_template else {
-            return Ok(());
-        };
-        let template = Template::parse(text).map_err(|e| wrong("key_template", e.message()))?;
-        let Some(known) = self.payload_schema.get("properties").and_then(Value::as_object) else {
-            return Ok(());
-        };
+        match &self.key_template {
+            Some(text) => self.check_holes("key_template", text, true),
+            None => Ok(()),
+        }
+    }
+
+    /// A hole that neither payload nor context can fill would fail every command.
+    fn check_holes(&self, field: &str, text: &str, context: bool) -> Result<()> {
+        let template = Template::parse(text).map_err(|e| wrong(field, e.message()))?;
+        let known = self.payload_schema.get("properties").and_then(Value::as_object);
         for hole in template.holes() {
-            let first = hole.split('.').next().unwrap_or(hole);
-            if first != "context" && !known.contains_key(first) {
-                let why = format!("{{{hole}}} is no field of the payload");
-                return Err(wrong("key_template", &why));
+            let mut parts = hole.split('.');
+            let (first, second) = (parts.next().unwrap_or(hole), parts.next());
+            if context && first == "context" {
+                if !second.is_some_and(|name| Context::FIELDS.contains(&name)) {
+                    let why = format!(
+                        "{{{hole}}} is nothing of a context; there are {}",
+                        Context::FIELDS.join(", ")
+                    );
+                    return Err(wrong(field, &why));
+                }
+            } else if known.is_some_and(|known| !known.contains_key(first)) {
+                return Err(wrong(field, &format!("{{{hole}}} is no field of the payload")));
             }
         }
         Ok(())

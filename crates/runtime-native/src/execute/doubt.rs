@@ -170,6 +170,7 @@ impl Execution {
             ..self.govern()
         };
         if call.settles.as_ref().is_some_and(|settles| !settles.way_back) {
+            let with = Govern { invocations: std::mem::take(&mut call.unentered), ..with };
             return self.leave_unknown(id, &call, with);
         }
         let name = format!("effect:{effect_id}");

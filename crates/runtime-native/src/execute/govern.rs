@@ -26,6 +26,8 @@ impl Execution {
     /// Judges what is about to leave, and lets it leave. True when its outcome was delivered at
     /// once.
     pub(super) async fn leave(&mut self, id: u64, mut call: Call) -> Step<bool> {
+        // An earlier attempt was, perhaps; this one is not yet.
+        call.sent = false;
         let Some((gate, guard)) = self.gate(&call) else {
             return self.go(id, call, None).await;
         };

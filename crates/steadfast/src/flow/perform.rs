@@ -16,6 +16,7 @@ use steadfast_core::{Error, ErrorClass, Result};
 use steadfast_store::op::{CommandRef, GetCommand, is_stopped, not_begun};
 use steadfast_store::{OpenStore, StoreExt};
 
+use super::spend::after;
 use crate::governance::Governance;
 
 /// Decides on what leaves.
@@ -208,7 +209,9 @@ impl Gatekeeper {
         } else if leaving.context.dry_run && matches!(act.doing, Doing::Effect { .. }) {
             verdict.passage = Passage::Plan;
         } else if ruling.needs_approval() && !leaving.approved {
-            verdict.passage = ask(judgement);
+            // One question for everything that wants one: a yes to less would not be a yes to this.
+            self.foresee(&self.costs(contract, leaving), leaving.now, verdict).await?;
+            verdict.passage = after(&verdict.judgement);
         } else {
             let mut wants = self.limits(leaving);
             wants.extend(self.costs(contract, leaving));

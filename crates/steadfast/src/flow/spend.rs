@@ -5,8 +5,8 @@
 
 use steadfast_core::command::CommandType;
 use steadfast_core::connector::Limits;
-use steadfast_core::gate::{Leaving, Passage, Taken, Verdict};
-use steadfast_core::policy::{Finding, Stage};
+use steadfast_core::gate::{CapReached, Leaving, Passage, Taken, Verdict};
+use steadfast_core::policy::{Finding, Judgement, Stage, in_both};
 use steadfast_core::{Error, ErrorClass, Result, Timestamp};
 use steadfast_store::StoreExt;
 use steadfast_store::op::{Spend, Spent, Take};
@@ -99,13 +99,46 @@ impl Gatekeeper {
             Spent::Short { meter, spent, until } => {
                 let short = wants.iter().find(|want| want.take().meter() == meter);
                 match short {
-                    Some(Want::Budget(due)) => unaffordable(due, spent, verdict),
+                    Some(Want::Budget(due)) => {
+                        // The first one that does not reach may not be the only one.
+                        self.foresee(&wants, now, verdict).await?;
+                        if verdict.cap.is_none() {
+                            unaffordable(vec![due.short(spent)], verdict);
+                        }
+                        verdict.passage = after(&verdict.judgement);
+                    }
                     Some(Want::Limit(_)) | None => used_up(&meter, until, now, verdict),
                 }
             }
         }
         Ok(())
     }
+
+    /// What budgets say to it before anything is taken.
+    pub(super) async fn foresee(
+        &self,
+        wants: &[Want<'_>],
+        now: Timestamp,
+        verdict: &mut Verdict,
+    ) -> Result<()> {
+        let mut short = Vec::new();
+        for want in wants {
+            let Want::Budget(due) = want else { continue };
+            let (workspace, takes) = (self.workspace.clone(), vec![due.look()]);
+            if let Spent::Short { spent, .. } =
+                self.store.ask(Spend { workspace, takes, now }).await?
+            {
+                short.push(due.short(spent));
+            }
+        }
+        unaffordable(short, verdict);
+        Ok(())
+    }
+}
+
+/// What follows where people are asked, or may not even be.
+pub(super) fn after(judgement: &Judgement) -> Passage {
+    judgement.denial().map_or_else(|| ask(judgement), Passage::Refused)
 }
 
 /// All of it was taken.
@@ -125,15 +158,26 @@ fn taken(wants: &[Want<'_>], verdict: &mut Verdict) {
     }
 }
 
-/// A budget does not reach.
-fn unaffordable(due: &Due<'_>, spent: i64, verdict: &mut Verdict) {
-    let (finding, cap) = due.short(spent);
+/// These budgets do not reach: the stage says so with one voice, as strict as each of them.
+fn unaffordable(mut short: Vec<(Finding, CapReached)>, verdict: &mut Verdict) {
+    // Nobody is asked for what a hard cap denies in the end.
+    short.sort_by_key(|(_, cap)| !cap.hard);
+    let mut rest = short.into_iter();
+    let Some((mut finding, cap)) = rest.next() else {
+        return;
+    };
+    for (other, _) in rest.filter(|_| !cap.hard) {
+        let reason = format!("{}; {}", finding.reason, other.reason);
+        finding = match in_both(&finding.among, &other.among) {
+            Some(among) => {
+                let approvers = finding.approvers.max(other.approvers);
+                Finding { among, approvers, reason, ..finding }
+            }
+            None => Finding::deny("cost_cap", format!("{reason}; nobody may allow all of it")),
+        };
+    }
     set(&mut verdict.judgement, Stage::Cost, finding);
     verdict.cap = Some(cap);
-    verdict.passage = match verdict.judgement.denial() {
-        Some(denial) => Passage::Refused(denial),
-        None => ask(&verdict.judgement),
-    };
 }
 
 /// A connector's limit lets it not through for now.

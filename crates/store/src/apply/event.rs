@@ -215,6 +215,10 @@ pub(super) async fn list(tx: &mut impl Tx, op: &ListEvents) -> Result<EventPage,
         texts.push("created_at >= :since");
         given.push(("since", Value::from(*since)));
     }
+    if let Some(until) = &op.until {
+        texts.push("created_at < :until");
+        given.push(("until", Value::from(*until)));
+    }
     if let Some((at, id)) = &op.after {
         texts.push("(created_at > :after_at OR (created_at = :after_at AND event_id > :after_id))");
         given.push(("after_at", Value::from(*at)));

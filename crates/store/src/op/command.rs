@@ -402,6 +402,8 @@ pub struct ListEvents {
     pub purpose: Option<String>,
     /// Only from this moment on.
     pub since: Option<Timestamp>,
+    /// Only before then.
+    pub until: Option<Timestamp>,
     /// Where the last page ended: time and id.
     pub after: Option<(Timestamp, String)>,
     /// Most rows.

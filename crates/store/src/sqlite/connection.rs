@@ -265,6 +265,15 @@ mod tests {
         assert_eq!(std::fs::metadata(&file).unwrap().len(), 3200, "it is left alone");
     }
 
+    const NEW_IN_5: &str = "DROP INDEX triggers_kind; \
+        ALTER TABLE activity_runs DROP COLUMN scheduled_for; \
+        ALTER TABLE activity_runs DROP COLUMN fired_at; \
+        ALTER TABLE activity_runs DROP COLUMN window_start; \
+        ALTER TABLE activity_runs DROP COLUMN window_end; \
+        ALTER TABLE activity_runs DROP COLUMN status; \
+        ALTER TABLE activity_runs DROP COLUMN error; \
+        ALTER TABLE activity_runs DROP COLUMN finished_at;";
+
     const NEW_IN_4: &str = "DROP TABLE domain_effects; DROP TABLE connector_invocations; \
         DROP TABLE approvals; DROP TABLE approval_votes; DROP TABLE meters;";
 
@@ -290,7 +299,7 @@ mod tests {
              ALTER TABLE domain_events DROP COLUMN seq; \
              ALTER TABLE domain_events DROP COLUMN hash; \
              DROP TABLE event_chain; DROP TABLE event_tombstones; DROP TABLE event_sinks; \
-             DROP TABLE event_parked; DROP TABLE event_marks; {NEW_IN_4} \
+             DROP TABLE event_parked; DROP TABLE event_marks; {NEW_IN_4} {NEW_IN_5} \
              INSERT INTO domain_events VALUES ('w', 'e', '', 'event', 't', '{{}}', 'a', '', 1); \
              UPDATE {VERSION_TABLE} SET version = 3"
         );
@@ -299,6 +308,7 @@ mod tests {
         let new = open_ready(file).unwrap();
         assert_eq!(number(&new, "SELECT COUNT(*) FROM domain_events WHERE seq IS NULL"), 1);
         assert_eq!(number(&new, "SELECT COUNT(*) FROM approvals"), 0);
+        assert_eq!(number(&new, "SELECT COUNT(finished_at) FROM activity_runs"), 0);
         assert!(new.execute_batch("DELETE FROM domain_events").is_err(), "append only again");
     }
 

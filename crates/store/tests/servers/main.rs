@@ -173,7 +173,7 @@ async fn an_interrupted_migration_is_taken_up(database: &Database) {
     }
     let store = database.open().await;
     store.ask(start("a", false)).await.unwrap();
-    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 4);
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 5);
 }
 
 /// Version 1 was this schema without the index by parent, commands and triggers.
@@ -218,7 +218,7 @@ async fn a_schema_of_version_1_is_brought_up_to_date(database: &Database) {
     }
     database.execute("UPDATE steadfast_schema SET version = 1").await;
     let store = database.open().await;
-    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 4);
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 5);
     assert_eq!(database.number("SELECT COUNT(context) FROM run").await, 0);
     assert_eq!(database.number("SELECT COUNT(*) FROM trigger_slots").await, 0);
     assert_eq!(database.number(count_index).await, 1);

@@ -55,19 +55,45 @@ impl Day {
         self.total = self.rows.iter().filter_map(revenue).sum();
     }
 
-    /// One page of it, from 1, as it goes over the wire.
-    pub(super) fn page(&self, number: u64, size: u64) -> Value {
-        let (from, size) = (usize_of((number - 1) * size), usize_of(size));
-        let rows: Vec<_> = self.rows.iter().skip(from).take(size).cloned().collect();
-        let more = from + rows.len() < self.rows.len();
-        json!({
-            "latest_snapshot_id": self.snapshot_id,
-            "row_count": self.claims,
-            "total_revenue": self.total.to_string(),
-            "next_cursor": more.then(|| format!("p{}", number + 1)),
-            "rows": rows,
-        })
+    /// Does something to a field of every row.
+    pub(super) fn change(&mut self, change: &Change) {
+        for row in self.rows.iter_mut().filter_map(Value::as_object_mut) {
+            match change {
+                Change::Added(field) => {
+                    row.insert(field.clone(), json!("something new"));
+                }
+                Change::Dropped(field) => {
+                    row.remove(field);
+                }
+                Change::Retyped(field) => {
+                    if let Some(value) = row.get_mut(field) {
+                        // A list is none of the types that a column has.
+                        let was = value.take();
+                        *value = json!([was]);
+                    }
+                }
+            }
+        }
     }
+
+    /// The rows of one page, from 1, and whether there are more.
+    pub(super) fn page(&self, number: u64, size: u64) -> (Vec<Value>, bool) {
+        let (from, size) = (usize_of((number - 1).saturating_mul(size)), usize_of(size));
+        let rows: Vec<_> = self.rows.iter().skip(from).take(size).cloned().collect();
+        let more = from.saturating_add(rows.len()) < self.rows.len();
+        (rows, more)
+    }
+}
+
+/// What becomes of a field of a day's rows, as the vendor calls it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// There is one that nobody asked for.
+    Added(String),
+    /// It is gone.
+    Dropped(String),
+    /// It is something else than it was.
+    Retyped(String),
 }
 
 fn usize_of(number: u64) -> usize {

@@ -11,17 +11,24 @@ use super::{Answer, PAGER, Seen, Simulator};
 struct Asked {
     operation: String,
     query: BTreeMap<String, String>,
-    token: Option<String>,
-    trace: String,
+    /// By their names in small letters.
+    headers: BTreeMap<String, String>,
     body: String,
+}
+
+impl Asked {
+    /// The trace it belongs to.
+    fn trace(&self) -> String {
+        let trace = self.headers.get("traceparent").and_then(|value| value.split('-').nth(1));
+        trace.unwrap_or_default().to_owned()
+    }
 }
 
 impl Simulator {
     pub(super) async fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
         let Some(asked) = read(&mut stream).await? else { return Ok(()) };
-        let date = asked.query.get("date").cloned().unwrap_or_default();
-        let cursor = asked.query.get("cursor").and_then(|c| c.strip_prefix('p')?.parse().ok());
-        let page: u64 = cursor.unwrap_or(1);
+        let shape = self.lock().shape;
+        let (date, page) = (shape.date(&asked.query), shape.page(&asked.query));
         let (answer, number) = self.decide(&asked, &date, page);
         if answer == Some(Answer::Held)
             && let Ok(permit) = self.0.released.acquire().await
@@ -36,7 +43,8 @@ impl Simulator {
             }
             Some(Answer::Held) | None => {
                 let size = self.lock().page_rows;
-                (200, String::new(), self.day(&date).page(page, size).to_string())
+                let body = shape.answer(&date, &self.day(&date), page, size);
+                (200, String::new(), body.to_string())
             }
         };
         self.lock().log[number].status = status;
@@ -54,14 +62,17 @@ impl Simulator {
         let mut state = self.lock();
         let number = state.log.len();
         let (operation, date) = (asked.operation.clone(), date.to_owned());
-        let (trace, body) = (asked.trace.clone(), asked.body.clone());
+        let (trace, body) = (asked.trace(), asked.body.clone());
         state.log.push(Seen { operation, date: date.clone(), page, status: 0, trace, body });
+        let shape = state.shape;
         match asked.operation.as_str() {
-            "GET /sales/daily" => {}
             PAGER => return (Some(Answer::Status(202)), number),
-            _ => return (Some(Answer::Status(405)), number),
+            operation if operation != shape.operation() => {
+                return (Some(Answer::Status(405)), number);
+            }
+            _ => {}
         }
-        if state.token.is_some() && state.token != asked.token {
+        if state.token.is_some() && state.token.as_deref() != shape.token(&asked.headers) {
             return (Some(Answer::Status(401)), number);
         }
         let asked_before = state.log.iter().filter(|seen| seen.date == date).count() as u64 - 1;
@@ -100,18 +111,12 @@ async fn read(stream: &mut TcpStream) -> std::io::Result<Option<Asked>> {
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let headers: Vec<_> = lines.filter_map(|line| line.split_once(':')).collect();
-    let header = |wanted: &str| {
-        let found = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
-        found.map(|(_, value)| value.trim())
-    };
-    let token = header("authorization").and_then(|value| value.strip_prefix("Bearer "));
-    let trace = header("traceparent").and_then(|value| value.split('-').nth(1));
+    let headers = lines.filter_map(|line| line.split_once(':'));
+    let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
     Ok(Some(Asked {
         operation: format!("{method} {path}"),
         query: pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
-        token: token.map(str::to_owned),
-        trace: trace.unwrap_or_default().to_owned(),
+        headers: headers.collect(),
         body: body.to_owned(),
     }))
 }

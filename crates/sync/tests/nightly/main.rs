@@ -7,8 +7,12 @@
 mod alerts;
 mod cancel;
 mod config;
+mod costs;
 mod door;
+mod drift;
 mod failures;
 mod plan;
+mod status;
+mod vendors;
 mod workers;
 mod world;

@@ -181,15 +181,20 @@ impl World {
 
     /// Leaps to the fire for a day, and gives its command.
     pub(crate) async fn fire(&self, date: &str) -> String {
+        self.fire_of(VENDOR, date).await
+    }
+
+    /// The same for another vendor.
+    pub(crate) async fn fire_of(&self, vendor: &str, date: &str) -> String {
         self.clock.leap_to(fires_at(date).after(Duration::from_millis(5)));
-        let key = job::key(&self.config, VENDOR, date);
+        let key = job::key(&self.config, vendor, date);
         within("the night fires", async {
             loop {
                 if let Some(info) = self.fabric.command_by_key(&key).await.unwrap() {
                     return info.command.command_id;
                 }
                 // One that is denied leaves the key to others.
-                let schedule = self.fabric.schedule(job::schedule_id(VENDOR));
+                let schedule = self.fabric.schedule(job::schedule_id(vendor));
                 let at = fires_at(date);
                 let slot = schedule.slots_between(at, at).await.unwrap().pop();
                 if let Some(slot) = slot.filter(|slot| !slot.command_id.is_empty()) {
@@ -232,7 +237,13 @@ impl World {
 
     /// What the warehouse holds of a day: how many rows, and what they come to.
     pub(crate) async fn held(&self, date: &str) -> (usize, Decimal) {
-        let found = self.table("sales_daily", json!({ "target_date": date })).await;
+        self.held_of(VENDOR, date).await
+    }
+
+    /// The same of another vendor.
+    pub(crate) async fn held_of(&self, vendor: &str, date: &str) -> (usize, Decimal) {
+        let filter = json!({ "vendor_name": vendor, "target_date": date });
+        let found = self.table("sales_daily", filter).await;
         let revenue = |row: &Value| match &row["revenue"] {
             Value::String(text) => text.parse::<Decimal>().unwrap(),
             other => other.to_string().parse().unwrap(),

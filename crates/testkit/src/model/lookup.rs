@@ -56,6 +56,7 @@ impl Model {
             .filter(|event| op.type_prefix.as_ref().is_none_or(|t| event.event_type.starts_with(t)))
             .filter(|event| op.purpose.as_ref().is_none_or(|p| event.purpose == *p))
             .filter(|event| op.since.is_none_or(|since| event.created_at >= since))
+            .filter(|event| op.until.is_none_or(|until| event.created_at < until))
             .filter(|event| op.after.as_ref().is_none_or(|after| event.cursor() > *after))
             .collect();
         found.sort_by_key(EventRow::cursor);

@@ -45,6 +45,9 @@ fn a_contract_that_does_not_fit_together_is_refused_by_its_field() {
     named(|c| c.payload_schema = json!(7), "payload_schema: ");
     named(|c| c.key_template = Some("{oops".to_owned()), "key_template: ");
     named(|c| c.key_template = Some("{vendor}".to_owned()), "{vendor} is no field of the payload");
+    named(|c| c.key_template = Some("{context.who}".to_owned()), "nothing of a context");
+    named(|c| c.requires.push("write/{vendor}".to_owned()), "requires: {vendor} is no field");
+    named(|c| c.timeout = Some(Duration::ZERO), "timeout: ");
     named(|c| c.policies.push("vibes".to_owned()), "\"vibes\" is no stage");
     named(|c| c.policies.push("cost".to_owned()), "\"cost\" is named twice");
     named(|c| c.expires_after = Some(Duration::ZERO), "expires_after: ");

@@ -337,6 +337,7 @@ impl Generator {
                 type_prefix: r.maybe(20, |r| r.text(&["command.", "sink.", "c"])),
                 purpose: r.maybe(20, |r| r.text(&["event", "audit"])),
                 since: r.maybe(20, |r| Timestamp::from_micros(now.as_micros() - r.number(0, 40))),
+                until: r.maybe(20, |r| Timestamp::from_micros(now.as_micros() - r.number(0, 40))),
                 command_id: r.maybe(50, |_| command_id),
                 limit,
             }),

@@ -22,6 +22,7 @@ case_table![
     r017_what_was_not_sent_costs_nothing,
     r017_an_effect_without_a_connector_has_a_price_too,
     r017_a_new_day_has_a_new_budget_and_the_old_one_is_swept_away,
+    r017_one_question_is_for_the_class_and_for_the_budgets,
     budgets_that_cannot_hold_are_refused_at_the_start,
 ];
 
@@ -268,4 +269,38 @@ async fn budgets_that_cannot_hold_are_refused_at_the_start(f: Fixture) {
     let dear = f.fabric().command(mails, Contract::new()).govern(Governance::new());
     let error = dear.connector(priced(u64::MAX)).start().await.err().expect("it must not start");
     assert!(error.to_string().contains("costs more"), "{error}");
+}
+
+/// R17, X11: a yes of anybody to the mail is none to what it would overdraw.
+async fn r017_one_question_is_for_the_class_and_for_the_budgets(f: Fixture) {
+    let way = priced(40);
+    let serious = Classes::new(ApprovalClass::A1, Reversibility::R1, Sensitivity::S1);
+    let effect = EffectType::new("mail.send").classes(serious).not_undone("test");
+    let contract = Contract::new().policies(["cost"]).effect(effect);
+    let governance = Governance::new()
+        .budget(Budget::per_command(50).cost_units().asking(1, ["finance:*"]))
+        .budget(Budget::per_command(1).asking(1, ["finance:*", "boss:*"]));
+    let built = f.fabric().command(mails, contract).govern(governance).connector(way.clone());
+    let fabric = built.start().await.unwrap();
+    let command = submit(&fabric, json!({ "mails": 2 })).await;
+    let asked = async || {
+        until("people are asked", async || !fabric.pending_approvals().await.unwrap().is_empty())
+            .await;
+        fabric.pending_approvals().await.unwrap().remove(0).asked
+    };
+    let yes = async |id: &str, who: &str| fabric.decide(id, who, Vote::Approved, "").await;
+    let first = asked().await;
+    assert!(first.among.is_empty(), "within its budgets: {first:?}");
+    yes(&first.approval_id, "lead:1").await.unwrap();
+    let said = async || fabric.pending_approvals().await.unwrap().is_empty();
+    until("the answer is taken", said).await;
+    let second = asked().await;
+    assert_eq!(second.among, ["finance:*"], "whom both budgets allow");
+    for nobody in ["lead:1", "boss:1"] {
+        assert_eq!(yes(&second.approval_id, nobody).await.unwrap_err().code(), "SF-0817");
+    }
+    yes(&second.approval_id, "finance:1").await.unwrap();
+    assert_eq!(command.result().await.unwrap(), json!(2));
+    assert_eq!((way.sent().len(), caps(&fabric).await.len()), (2, 1));
+    fabric.shutdown().await;
 }

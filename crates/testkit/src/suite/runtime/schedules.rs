@@ -113,7 +113,6 @@ enum Cause {
     Down,
     Paused,
     Disabled,
-    Overloaded,
 }
 
 /// R62, R63, R64, R66
@@ -136,7 +135,7 @@ async fn r062_an_outage_of_ten_slots_under_each_policy_and_for_each_cause(f: Fix
         ("catchup", |c| c.misfire_policy = Misfire::Catchup, "FFFFFFFFFF", 10),
         ("compress", |c| c.misfire_policy = Misfire::Compress, "CCCCCCCCCF", 1),
     ];
-    for cause in [Cause::Down, Cause::Paused, Cause::Disabled, Cause::Overloaded] {
+    for cause in [Cause::Down, Cause::Paused, Cause::Disabled] {
         for (name, set, wanted, fired) in &policies {
             let workspace = format!("{}-{cause:?}-{name}", &f.workspace[..20]);
             let own = Fixture { workspace, ..f.clone() };
@@ -173,20 +172,20 @@ async fn outage(f: &Fixture, set: fn(&mut Cron), cause: Cause) -> Client {
     clock.go("2026-06-01T18:00:00Z");
     let schedule = client.schedule("nightly");
     match cause {
-        Cause::Down | Cause::Overloaded => {}
+        Cause::Down => {}
         Cause::Paused => drop(schedule.pause("audit").await.unwrap()),
         Cause::Disabled => {
             trigger.enabled = false;
             client.define(&trigger).await.unwrap();
         }
     }
-    if !matches!(cause, Cause::Down | Cause::Overloaded) {
+    if !matches!(cause, Cause::Down) {
         clock.go("2026-06-06T03:00:10Z");
         assert_eq!(client.tick().await.unwrap(), 0, "{cause:?}: nothing fires meanwhile");
     }
     clock.go("2026-06-11T12:00:00Z");
     match cause {
-        Cause::Down | Cause::Overloaded => {}
+        Cause::Down => {}
         Cause::Paused => drop(schedule.resume().await.unwrap()),
         Cause::Disabled => {
             trigger.enabled = true;

@@ -30,6 +30,7 @@ case_table![
     x2_parents_that_end_at_once_release_their_child_once,
     a_page_of_what_others_decide_holds_nobody_up,
     a_pause_outlasts_a_definition_that_was_disabled,
+    r066_a_scheduler_that_is_late_every_night_goes_by_the_policy,
 ];
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -382,4 +383,33 @@ async fn a_pause_outlasts_a_definition_that_was_disabled(f: Fixture) {
     client.schedule("nightly").resume().await.unwrap();
     client.tick().await.unwrap();
     assert_eq!(client.schedule("nightly").slots(10).await.unwrap().len(), 2, "accounted for");
+}
+
+/// R66: overload. A scheduler that runs, and comes two hours late every night, past any grace.
+async fn r066_a_scheduler_that_is_late_every_night_goes_by_the_policy(f: Fixture) {
+    let policies = [
+        (Misfire::Skip, SlotStatus::Missed),
+        (Misfire::Catchup, SlotStatus::Fired),
+        (Misfire::Compress, SlotStatus::Fired),
+    ];
+    for (policy, wanted) in policies {
+        let workspace = format!("{}-{policy:?}", &f.workspace[..20]);
+        let own = Fixture { workspace, ..f.clone() };
+        let clock = Clock::at("2026-06-01T12:00:00Z");
+        let client = Client::over(clock.clone(), own.store.clone(), &own.workspace).unwrap();
+        client.define(&schedules::nightly(|cron| cron.misfire_policy = policy)).await.unwrap();
+        for day in 2..=11 {
+            clock.go(&format!("2026-06-{day:02}T05:00:00Z"));
+            assert_eq!(client.tick().await.unwrap(), 1, "{policy:?}");
+        }
+        let slots = client.schedule("nightly").slots(20).await.unwrap();
+        let late = |slot: &steadfast::Slot| slot.lag_us >= 7_200_000_000;
+        assert!(slots.len() == 10 && slots.iter().all(late), "{policy:?}: {slots:?}");
+        assert!(slots.iter().all(|slot| slot.status == wanted), "{policy:?}: {slots:?}");
+        let page = ListCommands { limit: 20, ..Default::default() };
+        let made = client.commands(page).await.unwrap().commands;
+        let days: std::collections::BTreeSet<_> = made.iter().map(|row| &row.payload).collect();
+        let fired = if wanted == SlotStatus::Fired { 10 } else { 0 };
+        assert_eq!((made.len(), days.len()), (fired, fired), "each for its own day");
+    }
 }

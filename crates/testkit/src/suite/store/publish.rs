@@ -477,6 +477,9 @@ async fn r033_events_are_read_by_command_type_purpose_and_time(store: &dyn Store
     assert_eq!(count(a.clone()).await, 3);
     assert_eq!(count(ListEvents { since: Some(at(10)), ..a }).await, 0);
     assert_eq!(count(ListEvents { since: Some(at(10)), ..all.clone() }).await, 6);
+    let between = ListEvents { since: Some(at(0)), until: Some(at(10)), ..all.clone() };
+    let (before, all_of_it) = (count(between).await, count(all.clone()).await);
+    assert_eq!(before + 6, all_of_it, "what is at the end is not between");
     let prefix = |text: &str| ListEvents { type_prefix: Some(text.to_owned()), ..all.clone() };
     assert_eq!(count(prefix("command.")).await, 6);
     assert_eq!(count(prefix("command.created")).await, 2);

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod check;
+mod interrupt;
+
 use std::path::Path;
 use std::process::Command;
 
@@ -75,7 +78,7 @@ fn what_is_wrong_is_said_where_it_is() {
     std::fs::write(&file, good.replace("state_table", "stat_table")).unwrap();
     let (code, _, err) = steadfast(dir.path(), &["sync", "check"]);
     assert_ne!(code, 0);
-    assert!(err.contains("steadfast.toml:13:1") && err.contains("`state_table`"), "{err}");
+    assert!(err.contains("steadfast.toml:14:1") && err.contains("`state_table`"), "{err}");
     std::fs::write(&file, good).unwrap();
     let (code, _, err) = steadfast(dir.path(), &["sync", "run", "--vendor", "acme"]);
     assert_ne!(code, 0);
@@ -94,7 +97,7 @@ fn what_is_wrong_is_said_where_it_is() {
 }
 
 /// A folder with a file for a vendor, and what else it says.
-fn folder(url: &str, more: &str) -> TempDir {
+pub(crate) fn folder(url: &str, more: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("token"), "let-me-in\n").unwrap();
     let text = format!(
@@ -113,7 +116,7 @@ fn folder(url: &str, more: &str) -> TempDir {
 }
 
 /// Runs it while the vendor is served.
-async fn run(dir: &TempDir, args: &[&str]) -> (i32, String, String) {
+pub(crate) async fn run(dir: &TempDir, args: &[&str]) -> (i32, String, String) {
     let at = dir.path().to_owned();
     let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
     let run = move || steadfast(&at, &args.iter().map(String::as_str).collect::<Vec<_>>());
