@@ -102,6 +102,8 @@ pub(crate) struct Execution {
     untold: Vec<op::Govern>,
     /// Calls that ended after the run was stopped.
     late: Vec<op::InvocationRow>,
+    /// What those cost.
+    owing: Vec<op::Charge>,
 }
 
 impl Execution {
@@ -150,6 +152,7 @@ impl Execution {
             holds_place,
             untold: Vec::new(),
             late: Vec::new(),
+            owing: Vec::new(),
             context: crate::context_of(&run),
             run,
         })

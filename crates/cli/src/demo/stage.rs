@@ -43,10 +43,11 @@ impl Stage {
         std::fs::write(dir.join("pager-key"), "the key of on-call\n")?;
         let config = Config::load(&file)?;
         warehouse::create(&config).await?;
-        let today = TokioEnv::current().now();
-        let day = |back: usize| today.utc_date(-i64::try_from(back).unwrap_or(0));
-        // The last night is over by now, so that `sync status` shows all of them.
-        let dates: Vec<String> = (2..NIGHTS + 2).rev().map(day).collect();
+        // The last night is the last one that is over by now, at 03:00 and two hours of trouble:
+        // `sync status` shows all of them, and none after them.
+        let over = TokioEnv::current().now().before(Duration::from_secs(5 * 3600));
+        let day = |back: usize| over.utc_date(-i64::try_from(back).unwrap_or(0));
+        let dates: Vec<String> = (1..=NIGHTS).rev().map(day).collect();
         let begin = fires_at(&dates[0])?.before(Duration::from_secs(60));
         let clock = LeapEnv::at(begin);
         let opened = store::open(&config.store.address()?).await?;

@@ -34,7 +34,9 @@ fn r054_the_demonstration_holds_its_objective() {
     let (code, out, err) =
         steadfast(dir.path(), &["sync", "status", "--config", "nights/steadfast.toml"]);
     assert_eq!(code, 0, "{err}");
-    assert!(out.contains("# loaded 27  = stale 3"), "{out}");
+    // Between 03:00 and 05:00 there is one more night, which nobody plays.
+    let (all, but_one) = ("# loaded 27  = stale 3\n", "# loaded 26  = stale 3  o missed 1");
+    assert!(out.contains(all) || out.contains(but_one), "{out}");
     // An earlier demonstration is not written over.
     let (code, _, err) = steadfast(dir.path(), &["demo", "--keep", "nights"]);
     assert_ne!(code, 0);

@@ -50,7 +50,9 @@ impl Execution {
         let late = std::mem::take(&mut self.late);
         if !late.is_empty() {
             // A line of the ledger at most is missing if it fails.
-            let _ = self.hub.store.ask(self.entering(late)).await;
+            let charges = std::mem::take(&mut self.owing);
+            let enter = op::EnterCalls { charges, ..self.entering(late) };
+            let _ = self.hub.store.ask(enter).await;
         }
     }
 
@@ -73,12 +75,17 @@ impl Execution {
         }
     }
 
-    /// A call that is no effect changes nothing; that it was made is on record all the same.
+    /// A call that is no effect changes nothing; that it was made, and what it cost, is on record
+    /// all the same.
     fn enter_late(&mut self, call: &mut Call, ended: &Ended) {
         let error = ended.outcome.as_ref().err();
         let row = match call.probing {
             true => call.probe_call(self, ended.id, call.probes + 1, error),
-            false => call.invocation(self, ended.id, error, call.said()),
+            false => {
+                let said = call.said();
+                self.owing.extend(call.charges(said.as_ref()));
+                call.invocation(self, ended.id, error, said)
+            }
         };
         self.late.append(&mut call.unentered);
         self.late.extend(row.filter(|_| call.governed));

@@ -360,6 +360,9 @@ pub(super) async fn enter_calls(tx: &mut impl Tx, op: &EnterCalls) -> Result<Ent
     for call in op.calls.iter().take(steadfast_core::limits::PAGE_ROWS) {
         entered += u64::from(called(tx, &op.workspace, call).await?);
     }
+    if entered > 0 {
+        meter::charge(tx, &op.workspace, &op.charges).await?;
+    }
     Ok(Entered(entered))
 }
 

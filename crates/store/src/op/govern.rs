@@ -174,6 +174,8 @@ pub struct EnterCalls {
     pub workspace: String,
     /// The calls.
     pub calls: Vec<InvocationRow>,
+    /// What they took of budgets, set right when they are entered, and only then.
+    pub charges: Vec<Charge>,
 }
 
 /// So many were not there before.

@@ -85,7 +85,11 @@ impl Model {
 
     pub(super) fn enter_calls(&mut self, op: &EnterCalls) -> Entered {
         let calls = op.calls.iter().take(limits::PAGE_ROWS);
-        Entered(calls.map(|call| u64::from(self.called(&op.workspace, call))).sum())
+        let entered = calls.map(|call| u64::from(self.called(&op.workspace, call))).sum();
+        if entered > 0 {
+            self.charge(&op.workspace, &op.charges);
+        }
+        Entered(entered)
     }
 
     /// Writes an event, unless one of its id is there.

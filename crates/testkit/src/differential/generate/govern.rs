@@ -57,7 +57,8 @@ impl Generator {
             }
             80..82 => {
                 let calls = (0..2).map(|_| self.invocation(&command_id, "r-late")).collect();
-                Op::EnterCalls(EnterCalls { workspace, calls })
+                let charges = self.charges();
+                Op::EnterCalls(EnterCalls { workspace, calls, charges })
             }
             82..87 => Op::ListEffects(ListEffects {
                 workspace,
@@ -179,12 +180,8 @@ impl Generator {
             failures: 2,
             cool_down: Duration::from_secs(5),
         };
-        let charges = (0..r.below(3)).map(|_| Charge {
-            meter: r.text(METERS),
-            amount: r.number(-3, 4),
-            until: r.maybe(30, |r| Timestamp::from_micros(r.number(0, 900) * SECOND)),
-        });
-        let charges = charges.collect();
+        let charges = self.charges();
+        let r = &mut self.random;
         let undone = r.maybe(10, |_| effect_id);
         if undone.is_some() {
             self.given_up.push(format!("r-{command_id}"));
@@ -206,6 +203,16 @@ impl Generator {
             child: r.chance(15),
             now,
         }
+    }
+
+    fn charges(&mut self) -> Vec<Charge> {
+        let r = &mut self.random;
+        let charges = (0..r.below(3)).map(|_| Charge {
+            meter: r.text(METERS),
+            amount: r.number(-3, 4),
+            until: r.maybe(30, |r| Timestamp::from_micros(r.number(0, 900) * SECOND)),
+        });
+        charges.collect()
     }
 
     /// A connector's call.

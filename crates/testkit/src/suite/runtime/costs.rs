@@ -23,6 +23,7 @@ case_table![
     r017_an_effect_without_a_connector_has_a_price_too,
     r017_a_new_day_has_a_new_budget_and_the_old_one_is_swept_away,
     r017_one_question_is_for_the_class_and_for_the_budgets,
+    r017_what_ends_after_a_cancel_has_its_price,
     budgets_that_cannot_hold_are_refused_at_the_start,
 ];
 
@@ -42,6 +43,9 @@ async fn mails(cx: Cx, order: Value) -> Result<Value> {
         if order["look"] == json!(true) {
             let _: Value = cx.call("look", "mailer", Outbound::new(LOOK, json!({}))).await?;
         }
+    }
+    for _ in 0..order["looks"].as_u64().unwrap_or_default() {
+        let _: Value = cx.call("look", "mailer", Outbound::new(LOOK, json!({}))).await?;
     }
     if order["letter"] == json!(true) {
         for n in 0..2 {
@@ -302,5 +306,29 @@ async fn r017_one_question_is_for_the_class_and_for_the_budgets(f: Fixture) {
     yes(&second.approval_id, "finance:1").await.unwrap();
     assert_eq!(command.result().await.unwrap(), json!(2));
     assert_eq!((way.sent().len(), caps(&fabric).await.len()), (2, 1));
+    fabric.shutdown().await;
+}
+
+/// R17: nobody waits for the answer any more, and the other side bills it all the same.
+async fn r017_what_ends_after_a_cancel_has_its_price(f: Fixture) {
+    let way = Stub::new("mailer", [Operation::read(LOOK)]).billing(70);
+    let way = way.slow(Duration::from_millis(300));
+    let fabric = fabric(&f, &way, Budget::daily(100).cost_units().hard()).await;
+    for nth in 1..=2 {
+        let command = submit(&fabric, json!({ "looks": 1, "nth": nth })).await;
+        until("it is under way", async || way.sent().len() == nth).await;
+        command.cancel("not wanted", "user:1").await.unwrap();
+        let which = || ListInvocations {
+            command_id: Some(command.id().to_owned()),
+            limit: 10,
+            ..Default::default()
+        };
+        let entered = async || fabric.invocations(which()).await.unwrap().len() == 1;
+        until("its call is on record", entered).await;
+    }
+    let refused = submit(&fabric, json!({ "looks": 1 })).await.result().await.unwrap_err();
+    assert_eq!(refused.class(), ErrorClass::PolicyDenied, "{refused}");
+    assert!(refused.message().contains("140 of 100 cost units"), "{refused}");
+    assert_eq!(way.sent().len(), 2);
     fabric.shutdown().await;
 }
