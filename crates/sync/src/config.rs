@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use steadfast::RetryPolicy;
+use steadfast::{Misfire, RetryPolicy};
 use steadfast_connectors::secret::SecretRef;
 use steadfast_core::decimal::Decimal;
 
@@ -165,11 +165,18 @@ pub struct ScheduleSection {
     pub zone: Zone,
     /// Minutes after the fire by which it must be done to be in time.
     pub late_after_minutes: u64,
+    /// What becomes of nights that passed while nobody could fire them.
+    pub misfire: Misfire,
 }
 
 impl Default for ScheduleSection {
     fn default() -> Self {
-        Self { cron: Cron::trusted("0 3 * * *"), zone: Zone::trusted("UTC"), late_after_minutes: 5 }
+        Self {
+            cron: Cron::trusted("0 3 * * *"),
+            zone: Zone::trusted("UTC"),
+            late_after_minutes: 5,
+            misfire: Misfire::Skip,
+        }
     }
 }
 

@@ -284,12 +284,13 @@ pub fn warehouse(config: &Config) -> Result<SqlConnector> {
     sql.build()
 }
 
-/// The schedule of a vendor: each fire asks for the day before. What was missed is not made up:
-/// an operator asks for it.
+/// The schedule of a vendor: each fire asks for the day before. What was missed is not made up
+/// unless the file says so: an operator asks for it.
 pub fn schedule(config: &Config, vendor: &Vendor) -> Schedule {
     let payload = order(vendor, "{target_date}");
     Schedule::new(schedule_id(vendor.name.as_str()), config.schedule.cron.as_str())
         .zone(config.schedule.zone.as_str())
+        .misfire(config.schedule.misfire)
         .submits(COMMAND, payload)
 }
 

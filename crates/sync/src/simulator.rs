@@ -22,7 +22,7 @@ pub use shape::Shape;
 pub const PAGER: &str = "POST /pager";
 
 /// What is answered instead of a page.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// This status, and nothing to read.
     Status(u16),

@@ -1,9 +1,13 @@
-//! Loads of whole partitions from the spool: on every database, and cut off after every message
-//! that goes to a server.
+//! Loads of whole partitions from the spool: on every database, cut off after every message that
+//! goes to a server, and killed in every write to a file.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[cfg(target_os = "linux")]
+mod killed;
 mod knife;
+
+use std::path::Path;
 
 use serde_json::{Value, json};
 use steadfast_connectors::spool::Spool;
@@ -17,6 +21,18 @@ use tempfile::TempDir;
 use knife::Knife;
 
 const DAY: &str = "2026-06-01";
+
+/// A way to the database whose URL is in a file, with the spool in a folder.
+fn way(url: &Path, folder: &Path, schema: &str) -> SqlConnector {
+    Sql::connect("warehouse", format!("file:{}", url.display()))
+        .allow(Operation::write(format!("load {schema}sales_daily")).keyed())
+        .allow(Operation::write(format!("upsert {schema}state")))
+        .allow(Operation::read(format!("select {schema}sales_daily")))
+        .allow(Operation::read(format!("select {schema}state")))
+        .spool(Spool::at(folder.join("spool")))
+        .build()
+        .unwrap()
+}
 
 struct Warehouse {
     db: TestDb,
@@ -71,14 +87,7 @@ impl Warehouse {
     fn way(&self, url: &str) -> SqlConnector {
         let file = self.folder.path().join(format!("url{}", url.len()));
         std::fs::write(&file, format!("{url}\n")).unwrap();
-        Sql::connect("warehouse", format!("file:{}", file.display()))
-            .allow(Operation::write(format!("load {}", self.table("sales_daily"))).keyed())
-            .allow(Operation::write(format!("upsert {}", self.table("state"))))
-            .allow(Operation::read(format!("select {}", self.table("sales_daily"))))
-            .allow(Operation::read(format!("select {}", self.table("state"))))
-            .spool(self.spool())
-            .build()
-            .unwrap()
+        way(&file, self.folder.path(), self.schema)
     }
 
     /// A load of so many rows in pages of four, each with a revenue of 1.10.

@@ -40,11 +40,8 @@ pub(super) async fn ask(
         // A run tells of its questions itself, with what else it has to say.
         return Ok(());
     }
-    let Some(row) = find(tx, ws, &asked.approval_id).await? else {
-        return Ok(());
-    };
-    let by = &asked.requested_by;
-    tell(tx, ws, &row, "requested", "approval.requested", asked.told(), by, now).await
+    let (of, by) = ((command_id, &*asked.approval_id), &asked.requested_by);
+    tell(tx, ws, of, "requested", "approval.requested", asked.told(), by, now).await
 }
 
 async fn find(tx: &mut impl Tx, ws: &str, id: &str) -> Result<Option<ApprovalRow>, Error> {
@@ -122,7 +119,7 @@ pub(super) async fn decide(tx: &mut impl Tx, op: &Decide) -> Result<Decided, Err
     });
     // A changed mind is an event of its own.
     let mark = format!("v{} {}", op.approver, op.vote.as_str());
-    tell(tx, ws, &row, &mark, "approval.voted", said, &op.approver, op.now).await?;
+    tell(tx, ws, named(&row), &mark, "approval.voted", said, &op.approver, op.now).await?;
     let row = find(tx, ws, &op.approval_id).await?.unwrap_or(row);
     let yes = row.yes();
     let event = match op.vote {
@@ -159,7 +156,7 @@ async fn close(
         "approval_id": row.asked.approval_id, "action": row.asked.action,
         "digest": row.asked.digest, "by": row.approved_by(), "reason": reason,
     });
-    tell(tx, ws, row, to.as_str(), &format!("approval.{to}"), payload, actor, now).await?;
+    tell(tx, ws, named(row), to.as_str(), &format!("approval.{to}"), payload, actor, now).await?;
     if row.run_id.is_empty() {
         return begin_or_end(tx, ws, row, to, reason, actor, now).await;
     }
@@ -230,24 +227,29 @@ pub(super) fn refusal(approval_id: &str, to: ApprovalStatus, reason: &str) -> Fa
     Failure::new(ErrorClass::ApprovalRejected, "SF-0813", text)
 }
 
+/// A question by its command and its id.
+fn named(row: &ApprovalRow) -> (&str, &str) {
+    (&row.command_id, &row.asked.approval_id)
+}
+
 #[allow(clippy::too_many_arguments, reason = "each is a fact about one event")]
 async fn tell(
     tx: &mut impl Tx,
     ws: &str,
-    row: &ApprovalRow,
+    (command_id, approval_id): (&str, &str),
     mark: &str,
     event_type: &str,
     payload: serde_json::Value,
     actor: &str,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let held = command::lock(tx, ws, &row.command_id).await?;
+    let held = command::lock(tx, ws, command_id).await?;
     let mark = steadfast_core::json::fingerprint(mark);
     let told = event::Told {
         ws,
-        command_id: &row.command_id,
+        command_id,
         context: held.as_ref().map_or("{}", |held| held.context.as_str()),
-        event_id: format!("evt_{}_q{}{mark}", row.command_id, row.asked.approval_id),
+        event_id: format!("evt_{command_id}_q{approval_id}{mark}"),
         event_type,
         payload,
         actor,
@@ -297,7 +299,8 @@ pub(super) async fn settle(
                 "expires_at": row.asked.expires_at.iso(),
             });
             let actor = "system:escalation";
-            tell(tx, ws, &row, "escalated", "approval.escalated", payload, actor, op.now).await?;
+            let kind = "approval.escalated";
+            tell(tx, ws, named(&row), "escalated", kind, payload, actor, op.now).await?;
             let set = params! { workspace: ws, approval_id: &id, due_at: row.asked.expires_at };
             tx.execute("approval_wait", set).await?;
         }

@@ -354,7 +354,7 @@ pub(super) async fn list(tx: &mut impl Tx, op: &ListEffects) -> Result<Effects, 
     Ok(Effects(rows.into_iter().map(rows::effect).collect::<Result<_, _>>()?))
 }
 
-/// Enters a connector's call.
+/// Enters calls of which no record will tell.
 pub(super) async fn enter_calls(tx: &mut impl Tx, op: &EnterCalls) -> Result<Entered, Error> {
     let mut entered = 0;
     for call in op.calls.iter().take(steadfast_core::limits::PAGE_ROWS) {

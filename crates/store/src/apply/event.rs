@@ -27,7 +27,7 @@ pub(super) struct Happening<'a> {
     pub(super) now: Timestamp,
 }
 
-fn event_id(command_id: &str, number: i64) -> String {
+pub(super) fn event_id(command_id: &str, number: i64) -> String {
     // Three for every command: grown step by step, each costs three allocations.
     let mut id = String::with_capacity(command_id.len() + 16);
     let _ = write!(id, "evt_{command_id}_{number:06}");

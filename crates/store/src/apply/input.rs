@@ -78,7 +78,7 @@ async fn tell(tx: &mut impl Tx, op: &Supply, held: &Locked) -> Result<(), Error>
     };
     event::audit(tx, told(op.told_as(), "command.supplied", op.told())).await?;
     if let Some(judgement) = &op.judgement {
-        let id = format!("evt_{}_{:06}p", op.command_id, held.events);
+        let id = format!("{}p", event::event_id(&op.command_id, held.events));
         let judged = serde_json::from_str(judgement).unwrap_or_default();
         event::audit(tx, told(id, "policy.evaluated", judged)).await?;
     }

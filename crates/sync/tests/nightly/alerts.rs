@@ -49,7 +49,7 @@ impl Pager {
 #[tokio::test(flavor = "multi_thread")]
 async fn r052_no_access_pages_on_call() {
     let pager = Pager::new().await;
-    let world = World::small(&pager.lines, |vendor| vendor).await;
+    let world = World::with(&pager.lines).await;
     for (date, status) in [("2026-06-01", 401), ("2026-06-02", 403), ("2026-06-03", 400)] {
         world.vendor.on(date, [Answer::Status(status)]);
         let class = match status {
@@ -70,7 +70,7 @@ async fn r052_no_access_pages_on_call() {
 #[tokio::test(flavor = "multi_thread")]
 async fn r055_a_missed_night_pages_on_call() {
     let pager = Pager::new().await;
-    let world = World::small(&pager.lines, |vendor| vendor).await;
+    let world = World::with(&pager.lines).await;
     report(&world.night("2026-06-01").await);
     assert_eq!(pager.at.pages(), 0);
     // Nothing runs when the next one is due, nor for some hours after.

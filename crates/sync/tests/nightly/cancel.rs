@@ -57,7 +57,7 @@ async fn r037_a_cancel_while_loading_leaves_a_whole_partition() {
 /// R34: cancelled between two attempts: nothing is under way, so it is over at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn r034_a_cancel_while_waiting_ends_at_once() {
-    let world = World::small("", |vendor| vendor).await;
+    let world = World::with("").await;
     let date = "2026-06-01";
     world.vendor.on(date, [Answer::Status(503)]);
     let id = world.fire(date).await;

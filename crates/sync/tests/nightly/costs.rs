@@ -11,7 +11,7 @@ use super::world::{VENDOR, World, failed, report};
 
 /// A world in which a night may be tried again twice, of all its operations together.
 async fn world() -> World {
-    World::small("[policy]\nretries_per_command = 2", |vendor| vendor).await
+    World::with("[policy]\nretries_per_command = 2").await
 }
 
 /// Waits until people are asked about a command, leaping over its waits; gives the question.

@@ -14,7 +14,7 @@ async fn r012_without_the_grants_nothing_is_asked_of_anybody() {
     for missing in ["warehouse.write/*", "connector.acme_sales.read"] {
         let has = if missing.starts_with('w') { "connector.*" } else { "warehouse.write/*" };
         let more = format!("[policy.grants]\n\"system:scheduler\" = [\"{has}\"]");
-        let world = World::small(&more, |vendor| vendor).await;
+        let world = World::with(&more).await;
         let info = world.night("2026-06-01").await;
         assert_eq!(failed(&info), ErrorClass::PermissionDenied, "{missing}");
         assert!(world.vendor.log().is_empty());
@@ -22,7 +22,7 @@ async fn r012_without_the_grants_nothing_is_asked_of_anybody() {
         assert!(world.fabric.steps(&info.command.workflow_id).await.unwrap_or_default().is_empty());
         world.fabric.shutdown().await;
     }
-    let world = World::small("", |vendor| vendor).await;
+    let world = World::with("").await;
     let info = world.night("2026-06-01").await;
     let events = world.fabric.command::<Report>(&info.command.command_id).events().await.unwrap();
     let first = events.iter().find(|event| event.event_type == "policy.evaluated").unwrap();
@@ -36,7 +36,7 @@ async fn r012_without_the_grants_nothing_is_asked_of_anybody() {
 /// R14, R15: the ways out do what they are meant for, and nothing else is ever sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn r014_other_operations_are_not_sent() {
-    let world = World::small("", |vendor| vendor).await;
+    let world = World::with("").await;
     let vendor = VendorConnector::new(&world.config.vendors[0], job::spool(&world.config)).unwrap();
     for operation in ["POST /sales/daily", "GET /sales", "DELETE /sales/daily"] {
         let refused = vendor.send(&Outbound::new(operation, json!({}))).await.unwrap_err();

@@ -11,7 +11,7 @@ use super::world::{World, everywhere, failed, report, took};
 /// R49: one request, and no other.
 #[tokio::test(flavor = "multi_thread")]
 async fn r049_a_bad_request_is_not_tried_again() {
-    let world = World::small("", |vendor| vendor).await;
+    let world = World::with("").await;
     for (date, status, class) in [
         ("2026-06-01", 400, ErrorClass::ValidationError),
         ("2026-06-02", 422, ErrorClass::ValidationError),
@@ -64,7 +64,7 @@ async fn waits(world: &World, id: &str) -> Vec<u64> {
 /// R51: four requests, then none; the command fails and the cap is audited.
 #[tokio::test(flavor = "multi_thread")]
 async fn r051_a_vendor_that_stays_down_is_asked_four_times() {
-    let world = World::small("", |vendor| vendor).await;
+    let world = World::with("").await;
     let date = "2026-06-01";
     world.vendor.on(date, std::iter::repeat_n(Answer::Status(500), 9));
     let info = world.night(date).await;
@@ -80,7 +80,7 @@ async fn r051_a_vendor_that_stays_down_is_asked_four_times() {
 /// R45, R46: the one 4xx that passes says when; cuts and silence pass too.
 #[tokio::test(flavor = "multi_thread")]
 async fn r045_too_many_requests_are_made_again_not_before_they_may_be() {
-    let world = World::small("", |vendor| vendor).await;
+    let world = World::with("").await;
     world.vendor.on("2026-06-01", [Answer::Later(45)]);
     let info = world.night("2026-06-01").await;
     assert_eq!(world.statuses("2026-06-01"), [429, 200, 200]);
@@ -97,7 +97,7 @@ async fn r045_too_many_requests_are_made_again_not_before_they_may_be() {
 /// pages is fetched anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_two_snapshots_are_never_mixed() {
-    let world = World::small("", |vendor| vendor).await;
+    let world = World::with("").await;
     world.vendor.revise_after("2026-06-01", 1);
     let info = world.night("2026-06-01").await;
     assert_eq!(report(&info).outcome, Outcome::Loaded);
@@ -114,7 +114,7 @@ async fn pages_of_two_snapshots_are_never_mixed() {
 /// Pages that are lost between fetch and load are fetched again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_page_is_fetched_again() {
-    let world = World::small("", |vendor| vendor).await;
+    let world = World::with("").await;
     let date = "2026-06-01";
     // The second page is held: by then the first one lies in the spool.
     world.vendor.on_page(date, 2, Answer::Held);

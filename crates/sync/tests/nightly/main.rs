@@ -11,6 +11,7 @@ mod costs;
 mod door;
 mod drift;
 mod failures;
+mod month;
 mod plan;
 mod status;
 mod vendors;

@@ -152,7 +152,7 @@ async fn r048_a_stale_snapshot_is_not_written() {
 /// R57: the same name for other rows is found by the second signal.
 #[tokio::test(flavor = "multi_thread")]
 async fn r057_rows_that_change_under_the_same_name_are_fresh() {
-    let world = World::small("", |vendor| vendor).await;
+    let world = World::with("").await;
     report(&world.night("2026-06-01").await);
     world.vendor.forget_names();
     world.vendor.revise("2026-06-01");
@@ -181,7 +181,7 @@ async fn x18_every_page_counts() {
 /// An operator insists: it is loaded although nothing has changed, and that is on record.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_has_not_changed_is_loaded_where_somebody_insists() {
-    let world = World::small("", |vendor| vendor).await;
+    let world = World::with("").await;
     let date = "2026-06-01";
     report(&world.night(date).await);
     assert_eq!(report(&again(&world, date, 2).await).outcome, Outcome::Stale);
@@ -264,7 +264,7 @@ async fn r027_a_new_revision_replaces_the_partition() {
 /// R5, R55: a missed day by hand, by the same key; again it is a no-op.
 #[tokio::test(flavor = "multi_thread")]
 async fn r055_a_missed_day_is_filled_by_hand_once() {
-    let world = World::small("", |vendor| vendor).await;
+    let world = World::with("").await;
     let order = job::order(&world.config.vendors[0], "2026-05-20");
     let submit = async || {
         let call = world.fabric.submit_named::<Report>(job::COMMAND, &order);

@@ -53,7 +53,7 @@ async fn r047_a_second_vendor_needs_no_rust() {
     std::fs::write(&key, "key-of-globex\n").unwrap();
     let other = Simulator::new().shape(Shape::Numbered).token("key-of-globex").size(90, 20);
     let url = other.listen().await.unwrap();
-    let world = World::small(&section(&url, &key), |vendor| vendor).await;
+    let world = World::with(&section(&url, &key)).await;
     let date = "2026-06-01";
     other.on_page(date, 2, Answer::Status(503));
     let (one, two) = (world.fire(date).await, world.fire_of(OTHER, date).await);
@@ -84,7 +84,7 @@ async fn r048_vendors_do_not_share_what_is_known() {
     std::fs::write(&key, "key-of-globex\n").unwrap();
     let other = Simulator::new().shape(Shape::Numbered).token("key-of-globex");
     let url = other.listen().await.unwrap();
-    let world = World::small(&section(&url, &key), |vendor| vendor).await;
+    let world = World::with(&section(&url, &key)).await;
     // The same rows under the same names: nothing but the vendor tells them apart.
     other.stale("2026-06-02", "2026-06-01");
     let outcome = async |vendor: &str, date: &str| {

@@ -68,7 +68,7 @@ async fn r054_a_night_waits_for_a_worker_that_has_its_vendor() {
 /// R28: half way a worker without the vendor takes over: begun anew by the next one, written once.
 #[tokio::test(flavor = "multi_thread")]
 async fn r028_a_night_that_is_taken_over_by_the_wrong_worker_is_begun_anew() {
-    let world = World::small("", |vendor| vendor).await;
+    let world = World::with("").await;
     let date = "2026-06-01";
     world.vendor.on_page(date, 2, Answer::Status(503));
     let id = asked(&world, &world.fabric, date).await;
@@ -90,7 +90,7 @@ async fn r028_a_night_that_is_taken_over_by_the_wrong_worker_is_begun_anew() {
 /// Nobody has it, or it is somewhere else now: after a day that is said.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vendor_that_nobody_has_is_given_up_after_a_day() {
-    let world = World::small("", |vendor| vendor).await;
+    let world = World::with("").await;
     let mut order = job::order(&world.config.vendors[0], "2026-06-01");
     order.vendor_base_url = "https://elsewhere.example".to_owned();
     let call = world.fabric.submit_named::<Report>(job::COMMAND, &order);
@@ -110,7 +110,7 @@ async fn a_vendor_that_nobody_has_is_given_up_after_a_day() {
 /// the same group removes what its file no longer has.
 #[tokio::test(flavor = "multi_thread")]
 async fn x9_groups_of_workers_keep_their_schedules() {
-    let world = World::small("", |vendor| vendor).await;
+    let world = World::with("").await;
     let mut config = world.config.clone();
     config.vendors[0].name = "other_sales".to_owned().try_into().unwrap();
     let scheduled = async |fabric: &Steadfast| {

@@ -35,7 +35,7 @@ pub(crate) struct World {
 /// One world for each kind of database that can be had.
 pub(crate) async fn everywhere(test: impl AsyncFn(World)) {
     for (store, warehouse) in TestDb::all().into_iter().zip(TestDb::all()) {
-        test(World::of(store, warehouse, ["", ""], |vendor| vendor).await).await;
+        test(World::of(store, warehouse, ["", ""]).await).await;
     }
 }
 
@@ -44,7 +44,7 @@ pub(crate) async fn everywhere_slow(test: impl AsyncFn(World, Held)) {
     for (store, warehouse) in TestDb::all().into_iter().zip(TestDb::all()) {
         let held = Held::default();
         let slow = Some(held.clone());
-        let world = World::made(store, warehouse, ["", ""], |vendor| vendor, slow).await;
+        let world = World::made(store, warehouse, ["", ""], slow).await;
         test(world, held).await;
     }
 }
@@ -107,34 +107,23 @@ impl Connector for Slow {
 }
 
 impl World {
-    /// On files, with more lines of configuration and another vendor.
-    pub(crate) async fn small(more: &str, vendor: impl FnOnce(Simulator) -> Simulator) -> Self {
-        Self::of(TestDb::sqlite(), TestDb::sqlite(), [more, ""], vendor).await
+    /// One world, with more lines of configuration.
+    pub(crate) async fn with(more: &str) -> Self {
+        Self::of(served(), served(), [more, ""]).await
     }
 
-    /// On files, with more lines in the vendor's section.
+    /// One world, with more lines in the vendor's section.
     pub(crate) async fn with_vendor(more: &str) -> Self {
-        Self::of(TestDb::sqlite(), TestDb::sqlite(), ["", more], |vendor| vendor).await
+        Self::of(served(), served(), ["", more]).await
     }
 
-    async fn of(
-        store: TestDb,
-        at: TestDb,
-        more: [&str; 2],
-        vendor: impl FnOnce(Simulator) -> Simulator,
-    ) -> Self {
-        Self::made(store, at, more, vendor, None).await
+    async fn of(store: TestDb, at: TestDb, more: [&str; 2]) -> Self {
+        Self::made(store, at, more, None).await
     }
 
-    async fn made(
-        store: TestDb,
-        at: TestDb,
-        more: [&str; 2],
-        vendor: impl FnOnce(Simulator) -> Simulator,
-        held: Option<Held>,
-    ) -> Self {
+    async fn made(store: TestDb, at: TestDb, more: [&str; 2], held: Option<Held>) -> Self {
         let dir = TempDir::new().unwrap();
-        let vendor = vendor(Simulator::new());
+        let vendor = Simulator::new();
         let url = vendor.listen().await.unwrap();
         let text = configuration(&store, &at, &dir, &url, more);
         let config = Config::parse(&text, "test.toml").unwrap_or_else(|e| panic!("{e}\n{text}"));
@@ -293,7 +282,7 @@ impl World {
     pub(crate) async fn tenants_everywhere(test: impl AsyncFn(Tenants)) {
         let more = "tenant_column = \"workspace_id\"\n";
         for (store, at) in TestDb::all().into_iter().zip(TestDb::all()) {
-            test(Self::of(store, at, [more, ""], |vendor| vendor).await.tenants().await).await;
+            test(Self::of(store, at, [more, ""]).await.tenants().await).await;
         }
     }
 
@@ -309,6 +298,11 @@ impl World {
         }
         Tenants { base, tenants }
     }
+}
+
+/// A Postgres where there is a server, as in the whole suite; a file for who runs one test by hand.
+fn served() -> TestDb {
+    TestDb::postgres().unwrap_or_else(TestDb::sqlite)
 }
 
 fn schema(db: &TestDb) -> String {

@@ -55,11 +55,11 @@ fn world(nights: u64, plan: Plan) -> Outcome {
         }
     };
     sim.node("supervisor").spawn("keep", Box::pin(keep));
-    let ended =
-        sim.run_until(move || over.load(Ordering::Relaxed), Duration::from_secs(200 * 3600));
+    let patience = Duration::from_secs((nights + 8) * 86_400);
+    let ended = sim.run_until(move || over.load(Ordering::Relaxed), patience);
     let verdict = match ended {
         Err(stuck) => Err(format!("the nights do not end: {stuck}")),
-        Ok(()) => judge(&model, &vendor, &warehouse),
+        Ok(()) => judge(&model, &vendor, &warehouse, faults.placed()),
     };
     faults.outcome(verdict)
 }

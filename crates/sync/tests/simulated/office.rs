@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use steadfast::{CommandStatus, Env, Queue, Retry, Steadfast};
+use steadfast::{
+    CommandStatus, Env, Error, Queue, Result, Retry, SlotStatus, Steadfast, Timestamp, parse_moment,
+};
 use steadfast_store::{Store, StoreExt as _, op};
 use steadfast_sync::job::{self, COMMAND, Jobs};
 use steadfast_sync::{Config, Outcome, Report, sync_vendor_sales};
@@ -15,6 +17,11 @@ use steadfast_testkit::sim::SimEnv;
 
 use super::vendor::{Seen, Vendor};
 use super::warehouse::Warehouse;
+
+/// How long after 03:00 a night has begun at the latest.
+const IN_TIME: Duration = Duration::from_secs(300);
+/// How often somebody looks whether a night has been fired.
+const GLANCE: Duration = Duration::from_secs(5);
 
 const CONFIG: &str = r#"
 [store]
@@ -36,8 +43,8 @@ fn config() -> Config {
     Config::parse(CONFIG, "simulated.toml").unwrap()
 }
 
-/// A node: the fabric, and every night that is not over, one after another. Sets `over` after the
-/// last.
+/// A node: the fabric with its schedule, and somebody who looks after every night that is not over,
+/// one after another. Sets `over` after the last.
 pub(crate) async fn boot(
     env: Arc<SimEnv>,
     store: Arc<dyn Store>,
@@ -60,47 +67,102 @@ pub(crate) async fn boot(
         .queue(Queue::new("scheduled_maintenance"))
         .connector(vendor)
         .connector(at)
+        .schedule(job::schedule(&config, &config.vendors[0]))
         .start()
         .await;
     let Ok(fabric) = fabric else { return };
     for date in dates {
-        let order = job::order(&config.vendors[0], &date);
-        // Two fires each night: one command.
-        for _ in 0..2 {
-            loop {
-                let call = fabric.submit_named::<Report>(COMMAND, &order);
-                let Ok(command) = call.requested_by("system:scheduler").await else {
-                    env.sleep(Duration::from_secs(1)).await;
-                    continue;
-                };
-                if command.ended().await.is_ok() {
-                    break;
-                }
-            }
+        while !night(&fabric, &env, &config, &date).await.is_ok_and(|ended| ended) {
+            env.sleep(GLANCE).await;
         }
     }
     over.store(true, Ordering::Relaxed);
 }
 
-fn commands(model: &ModelStore) -> BTreeMap<String, op::CommandRow> {
-    let list =
-        op::ListCommands { workspace: "default".to_owned(), limit: 1000, ..Default::default() };
-    let found = model.ask(list).now_or_never().unwrap().unwrap().commands;
-    let dated = found.into_iter().map(|row| {
-        let key = row.idempotency_key.clone().unwrap();
-        (key.rsplit(':').next().unwrap().to_owned(), row)
-    });
-    dated.collect()
+/// Whether a night is over. One that was not fired in time is asked for by hand, and every night is
+/// asked for a second time: both give the night's one command.
+async fn night(fabric: &Steadfast, env: &SimEnv, config: &Config, date: &str) -> Result<bool> {
+    let nominal = fires_at(date);
+    env.sleep(env.now().until(nominal)).await;
+    let vendor = &config.vendors[0];
+    let schedule = fabric.schedule(job::schedule_id(vendor.name.as_str()));
+    let Some(slot) = schedule.slots_between(nominal, nominal).await?.pop() else {
+        return Ok(false);
+    };
+    if !matches!(slot.status, SlotStatus::Fired | SlotStatus::Missed) {
+        return Err(Error::app(format!("{date}: {}", slot.status)));
+    }
+    let call = fabric.submit_named::<Report>(COMMAND, &job::order(vendor, date));
+    let command = call.requested_by("system:scheduler").await?;
+    command.ended().await?;
+    Ok(true)
+}
+
+/// 03:00 of the day after.
+fn fires_at(date: &str) -> Timestamp {
+    parse_moment(date).unwrap().after(Duration::from_secs(27 * 3600))
+}
+
+/// What is on record: the commands by day, and the slots by nominal time.
+struct Books {
+    commands: BTreeMap<String, op::CommandRow>,
+    slots: BTreeMap<Timestamp, op::SlotRow>,
+}
+
+impl Books {
+    fn read(model: &ModelStore) -> Result<Self, String> {
+        let workspace = "default".to_owned();
+        let list =
+            op::ListCommands { workspace: workspace.clone(), limit: 1000, ..Default::default() };
+        let found = model.ask(list).now_or_never().unwrap().unwrap().commands;
+        let mut commands = BTreeMap::new();
+        for row in found {
+            let key = row.idempotency_key.clone().unwrap();
+            let date = key.rsplit(':').next().unwrap().to_owned();
+            if let Some(other) = commands.insert(date, row) {
+                return Err(format!("{key}: a second command beside {}", other.command_id));
+            }
+        }
+        let list = op::ListSlots {
+            workspace,
+            trigger_id: job::schedule_id("acme_sales"),
+            from: Timestamp::from_micros(0),
+            until: Timestamp::NEVER,
+            latest: false,
+            limit: 1000,
+        };
+        let slots = model.ask(list).now_or_never().unwrap().unwrap().0.into_iter();
+        Ok(Self { commands, slots: slots.map(|slot| (slot.nominal_at, slot)).collect() })
+    }
+
+    /// The command of a night that is over. The schedule has fired it in time, unless it was our
+    /// own crashes that kept it.
+    fn night(&self, date: &str, faults: u64) -> Result<&op::CommandRow, String> {
+        let ended = self.commands.get(date).filter(|row| row.completed_at.is_some());
+        let row = ended.ok_or_else(|| format!("{date}: no command of it has ended"))?;
+        let slot = self.slots.get(&fires_at(date)).ok_or_else(|| format!("{date}: no slot"))?;
+        let fired = slot.status == SlotStatus::Fired && slot.command_id == row.command_id;
+        let missed = slot.status == SlotStatus::Missed && slot.command_id.is_empty();
+        let late = slot.nominal_at.until(row.created_at) > IN_TIME;
+        match () {
+            () if fired && !late => Ok(row),
+            () if missed && faults > 0 => Ok(row),
+            () => Err(format!("{date}: {slot:?}, created at {}", row.created_at)),
+        }
+    }
 }
 
 /// What must be true of the world outside, whatever crashed.
-pub(crate) fn judge(model: &ModelStore, vendor: &Vendor, at: &Warehouse) -> Result<(), String> {
-    let commands = commands(model);
+pub(crate) fn judge(
+    model: &ModelStore,
+    vendor: &Vendor,
+    at: &Warehouse,
+    faults: u64,
+) -> Result<(), String> {
+    let books = Books::read(model)?;
     let mut faults_before = 0;
     for date in vendor.dates() {
-        let Some(row) = commands.get(&date).filter(|row| row.completed_at.is_some()) else {
-            return Err(format!("{date}: no command of it has ended"));
-        };
+        let row = books.night(&date, faults)?;
         let seen = vendor.seen(&date);
         let wrong = |why: &str| Err(format!("{date}: {why}: {:?} {seen:?}", row.error));
         requests(&seen, faults_before).or_else(|why| wrong(&why))?;

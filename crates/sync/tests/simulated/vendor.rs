@@ -12,6 +12,9 @@ use steadfast_sync::snapshot::Page;
 use steadfast_testkit::faults::Faults;
 use steadfast_testkit::sim::Rng;
 
+/// The first day: the one before virtual time begins, which the first night asks for.
+const FIRST: Timestamp = Timestamp::from_micros(1_767_139_200_000_000);
+
 /// What became of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
@@ -43,8 +46,7 @@ impl Vendor {
         let (mut script, mut source) = (BTreeMap::new(), BTreeMap::new());
         let mut before: Option<String> = None;
         for night in 0..nights {
-            let date = Timestamp::from_micros(1_780_272_000_000_000)
-                .utc_date(i64::try_from(night).unwrap());
+            let date = FIRST.utc_date(i64::try_from(night).unwrap());
             let answers: Vec<u16> = match rng.below(100) {
                 0..12 => vec![503; usize::try_from(rng.below(5)).unwrap()],
                 12..18 => vec![429],

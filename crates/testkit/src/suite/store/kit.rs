@@ -6,12 +6,13 @@
 use std::time::Duration;
 
 use futures::future::join_all;
+use steadfast_core::command::Context;
 use steadfast_core::driver::{Kind, Record};
 use steadfast_core::{Error as Failure, RunStatus, Timestamp};
 use steadfast_store::op::{
     Cancel, Cancelled, Claimed, DEFAULT_QUEUE, Dequeue, Entry, Finish, GetRun, Lease, ListSteps,
     Load, Loaded, Operation, PutQueue, QueueRow, Record as Write, RunRow, Signal, Signalled, Start,
-    Started, Suspend, Suspended, Wake, With, Written,
+    Started, Submit, Suspend, Suspended, Wake, With, Written,
 };
 use steadfast_store::{Store, StoreExt};
 
@@ -108,6 +109,27 @@ impl<'a> Kit<'a> {
     /// A start on a queue.
     pub(super) fn on(&self, queue: &str, run_id: &str) -> Start {
         Start { queue: queue.to_owned(), ..self.start(run_id) }
+    }
+
+    /// A command without a key and without policies, whose run is `run-` and its id.
+    pub(super) fn submit(&self, command_id: &str, now: Timestamp) -> Submit {
+        let run = Start { now, ready_at: now, ..self.start(&format!("run-{command_id}")) };
+        let context = Context { command_id: command_id.to_owned(), ..Context::default() };
+        Submit {
+            command_id: command_id.to_owned(),
+            command_type: "ship".to_owned(),
+            requested_by: "user:1".to_owned(),
+            ingress: "api_request".to_owned(),
+            trace_id: String::new(),
+            cancellation_mode: "graceful".to_owned(),
+            idempotency_key: None,
+            expires_at: None,
+            after: Vec::new(),
+            judgement: None,
+            hold: None,
+            by_queue: false,
+            start: Box::new(Start { context: Some(context.to_text()), ..run }),
+        }
     }
 
     /// Starts a run, which must be new.

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use steadfast_core::command::Context;
 use steadfast_core::event::{Break, Walk};
 use steadfast_core::{Error as Failure, Timestamp, limits};
 use steadfast_store::Store;
 use steadfast_store::op::{
     Batch, CancelCommand, ChainPage, Fate, ListDead, ListEvents, ListSinks, Outbox, OutboxSettled,
     Outgoing, PutSink, ReadChain, Redrive, Redriven, Retain, Retained, Seal, Sealed, Sent, SetSink,
-    SettleOutbox, SinkFrom, SinkSet, SinkState, Sinks, Start, Submit, TakeOutbox,
+    SettleOutbox, SinkFrom, SinkSet, SinkState, Sinks, Submit, TakeOutbox,
 };
 
 use super::kit::{Kit, at};
@@ -30,26 +29,6 @@ super::table! {
     a_sink_that_is_gone_is_disabled_and_it_is_audited,
     what_was_told_is_remembered_for_its_time,
     r033_events_are_read_by_command_type_purpose_and_time,
-}
-
-fn submit(k: &Kit<'_>, command_id: &str, now: Timestamp) -> Submit {
-    let run = Start { now, ready_at: now, ..k.start(&format!("run-{command_id}")) };
-    let context = Context { command_id: command_id.to_owned(), ..Context::default() };
-    Submit {
-        command_id: command_id.to_owned(),
-        command_type: "ship".to_owned(),
-        requested_by: "user:1".to_owned(),
-        ingress: "api_request".to_owned(),
-        trace_id: String::new(),
-        cancellation_mode: "graceful".to_owned(),
-        idempotency_key: None,
-        expires_at: None,
-        after: Vec::new(),
-        judgement: None,
-        hold: None,
-        by_queue: false,
-        start: Box::new(Start { context: Some(context.to_text()), ..run }),
-    }
 }
 
 async fn cancel(k: &Kit<'_>, command_id: &str, now: Timestamp) {
@@ -146,8 +125,8 @@ async fn r030_events_are_numbered_in_order_and_each_link_follows(store: &dyn Sto
     let k = Kit::new(store);
     assert_eq!(seal(&k, 10).await, 0);
     assert_eq!(verify(&k).await, Ok((0, 0)));
-    k.ask(submit(&k, "b", at(1))).await;
-    k.ask(submit(&k, "a", at(2))).await;
+    k.ask(k.submit("b", at(1))).await;
+    k.ask(k.submit("a", at(2))).await;
     assert!(sinks(&k).await.unsealed);
     assert_eq!((seal(&k, 2).await, seal(&k, 10).await, seal(&k, 10).await), (2, 4, 0));
     assert!(!sinks(&k).await.unsealed);
@@ -155,7 +134,7 @@ async fn r030_events_are_numbered_in_order_and_each_link_follows(store: &dyn Sto
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
     assert_eq!(verify(&k).await, Ok((6, 0)));
     // A commit that comes late gets a later number, whatever its time says.
-    k.ask(submit(&k, "0", at(0))).await;
+    k.ask(k.submit("0", at(0))).await;
     assert_eq!(seal(&k, 10).await, 3);
     assert_eq!(verify(&k).await, Ok((9, 0)));
     assert_eq!(chain(&k).await.head.seq, 9);
@@ -166,7 +145,7 @@ async fn r030_events_are_numbered_in_order_and_each_link_follows(store: &dyn Sto
 async fn events_of_a_command_keep_its_order_when_clocks_disagree(store: &dyn Store) {
     let k = Kit::new(store);
     sink(&k, "hook", SinkFrom::Beginning).await;
-    k.ask(submit(&k, "a", at(10))).await;
+    k.ask(k.submit("a", at(10))).await;
     // By a process whose clock is behind.
     cancel(&k, "a", at(5)).await;
     // Pages that are cut where the order is wrong: what is early waits for what it follows.
@@ -179,7 +158,7 @@ async fn events_of_a_command_keep_its_order_when_clocks_disagree(store: &dyn Sto
 
 async fn many_sealers_number_every_event_once(store: &dyn Store) {
     let k = Kit::new(store);
-    let commands = (0..20).map(|n| submit(&k, &format!("c{n}"), at(n))).collect();
+    let commands = (0..20).map(|n| k.submit(&format!("c{n}"), at(n))).collect();
     k.ask_all::<Submit>(commands).await;
     for _ in 0..20 {
         let seals = (0..8).map(|n| Seal { workspace: k.ws.clone(), limit: 3 + n }).collect();
@@ -212,7 +191,7 @@ async fn mixed(k: &Kit<'_>) {
         for state in [SinkState::Disabled, SinkState::Active] {
             set(k, state, at(10 * n)).await;
         }
-        k.ask(submit(k, command, at(10 * n + 5))).await;
+        k.ask(k.submit(command, at(10 * n + 5))).await;
     }
     set(k, SinkState::Disabled, at(30)).await;
     while seal(k, 100).await > 0 {}
@@ -238,7 +217,7 @@ async fn r032_retention_removes_its_purpose_alone_and_the_chain_holds(store: &dy
     while seal(&k, 100).await > 0 {}
     assert_eq!(verify(&k).await, Ok((9, 3)));
     // An event without a number is not removed, however old it is.
-    k.ask(submit(&k, "c", at(1))).await;
+    k.ask(k.submit("c", at(1))).await;
     assert_eq!(k.ask(retain(&k, "event", at(99), at(40))).await, Retained::Done(3));
     assert_eq!(purposes(&k).await, count(3, 7));
     while seal(&k, 100).await > 0 {}
@@ -261,8 +240,8 @@ async fn r032_audit_events_are_kept_for_ninety_days(store: &dyn Store) {
 async fn retention_waits_for_sinks(store: &dyn Store) {
     let k = Kit::new(store);
     sink(&k, "hook", SinkFrom::Beginning).await;
-    k.ask(submit(&k, "a", at(1))).await;
-    k.ask(submit(&k, "b", at(2))).await;
+    k.ask(k.submit("a", at(1))).await;
+    k.ask(k.submit("b", at(2))).await;
     seal(&k, 100).await;
     let old = || retain(&k, "event", at(50), at(60));
     assert_eq!(k.ask(old()).await, Retained::Done(0), "the sink has seen none of them");
@@ -281,8 +260,8 @@ fn dead() -> Fate {
 
 async fn a_beginning_that_is_gone_is_one_link(store: &dyn Store) {
     let k = Kit::new(store);
-    k.ask(submit(&k, "a", at(1))).await;
-    k.ask(submit(&k, "b", at(2))).await;
+    k.ask(k.submit("a", at(1))).await;
+    k.ask(k.submit("b", at(2))).await;
     seal(&k, 100).await;
     let before = chain(&k).await;
     let mut first = retain(&k, "event", at(50), at(60));
@@ -296,7 +275,7 @@ async fn a_beginning_that_is_gone_is_one_link(store: &dyn Store) {
 
 async fn a_new_sink_begins_now_or_at_the_beginning(store: &dyn Store) {
     let k = Kit::new(store);
-    k.ask(submit(&k, "a", at(1))).await;
+    k.ask(k.submit("a", at(1))).await;
     seal(&k, 2).await;
     assert!(sink(&k, "hook", SinkFrom::Now).await);
     assert!(sink(&k, "all", SinkFrom::Beginning).await);
@@ -317,7 +296,7 @@ async fn a_new_sink_begins_now_or_at_the_beginning(store: &dyn Store) {
 async fn one_sender_has_the_sink_until_its_lease_ends(store: &dyn Store) {
     let k = Kit::new(store);
     sink(&k, "hook", SinkFrom::Beginning).await;
-    k.ask(submit(&k, "a", at(1))).await;
+    k.ask(k.submit("a", at(1))).await;
     seal(&k, 100).await;
     let first = take(&k, "w1", 3).await;
     assert_eq!(k.ask(take_op(&k, "hook", "w2", 62)).await, Outbox::Held);
@@ -333,7 +312,7 @@ async fn one_sender_has_the_sink_until_its_lease_ends(store: &dyn Store) {
 async fn a_sender_that_lost_the_sink_writes_nothing(store: &dyn Store) {
     let k = Kit::new(store);
     sink(&k, "hook", SinkFrom::Beginning).await;
-    k.ask(submit(&k, "a", at(1))).await;
+    k.ask(k.submit("a", at(1))).await;
     seal(&k, 100).await;
     let stale = take(&k, "w1", 3).await;
     let good = take(&k, "w2", 64).await;
@@ -352,8 +331,8 @@ async fn a_sender_that_lost_the_sink_writes_nothing(store: &dyn Store) {
 async fn a_parked_event_holds_up_its_key_alone(store: &dyn Store) {
     let k = Kit::new(store);
     sink(&k, "hook", SinkFrom::Beginning).await;
-    k.ask(submit(&k, "a", at(1))).await;
-    k.ask(submit(&k, "b", at(2))).await;
+    k.ask(k.submit("a", at(1))).await;
+    k.ask(k.submit("b", at(2))).await;
     seal(&k, 100).await;
     let batch = take(&k, "w", 3).await;
     // The first of a waits until 20; the others of a wait behind it.
@@ -380,7 +359,7 @@ async fn a_parked_event_holds_up_its_key_alone(store: &dyn Store) {
 async fn a_dead_letter_is_kept_and_driven_again(store: &dyn Store) {
     let k = Kit::new(store);
     sink(&k, "hook", SinkFrom::Beginning).await;
-    k.ask(submit(&k, "a", at(1))).await;
+    k.ask(k.submit("a", at(1))).await;
     seal(&k, 100).await;
     let batch = take(&k, "w", 3).await;
     let fates = vec![fate(&batch.fresh[0], dead()), fate(&batch.fresh[1], dead())];
@@ -420,7 +399,7 @@ async fn a_dead_letter_is_kept_and_driven_again(store: &dyn Store) {
 async fn a_sink_that_is_gone_is_disabled_and_it_is_audited(store: &dyn Store) {
     let k = Kit::new(store);
     sink(&k, "hook", SinkFrom::Beginning).await;
-    k.ask(submit(&k, "a", at(1))).await;
+    k.ask(k.submit("a", at(1))).await;
     seal(&k, 100).await;
     let batch = take(&k, "w", 3).await;
     let gone = Some("the receiver answered 410 Gone".to_owned());

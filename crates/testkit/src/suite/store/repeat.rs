@@ -3,7 +3,6 @@
 //! Invariants: the second answer is the first, or one that only the requester's own success
 //! explains; nothing is written twice.
 
-use steadfast_core::command::Context;
 use steadfast_core::driver::RecordState;
 use steadfast_core::{CommandStatus, RunStatus};
 use steadfast_store::Store;
@@ -296,22 +295,8 @@ async fn a_repeated_charge_counts_once(store: &dyn Store) {
 
 async fn a_repeated_supply_is_taken_once(store: &dyn Store) {
     let k = Kit::new(store);
-    let context = Context { command_id: "c".to_owned(), ..Context::default() };
-    let submit = Submit {
-        command_id: "c".to_owned(),
-        command_type: "ship".to_owned(),
-        requested_by: "user:1".to_owned(),
-        ingress: "api_request".to_owned(),
-        trace_id: String::new(),
-        cancellation_mode: "graceful".to_owned(),
-        idempotency_key: None,
-        expires_at: None,
-        after: Vec::new(),
-        judgement: None,
-        hold: Some(Hold::Input("which one?".to_owned())),
-        by_queue: false,
-        start: Box::new(Start { context: Some(context.to_text()), ..k.start("r") }),
-    };
+    let hold = Some(Hold::Input("which one?".to_owned()));
+    let submit = Submit { hold, ..k.submit("c", at(0)) };
     k.ask(submit).await;
     let supply = |payload: &str, hold: Option<Hold>, now| Supply {
         workspace: k.ws.clone(),
