@@ -11,7 +11,7 @@ mod vendor;
 mod warehouse;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use steadfast::Env as _;
@@ -36,7 +36,7 @@ fn world(nights: u64, plan: Plan) -> Outcome {
     sim.set_chaos(faults.clone());
     let vendor = Vendor::new(plan.seed(), nights, faults.clone());
     let warehouse = Warehouse::new(plan.seed());
-    let over = Arc::new(AtomicBool::new(false));
+    let over = Arc::new(AtomicU64::new(0));
     let keep = {
         let (handle, faults, model) = (sim.handle(), faults.clone(), model.clone());
         let over = over.clone();
@@ -56,7 +56,7 @@ fn world(nights: u64, plan: Plan) -> Outcome {
     };
     sim.node("supervisor").spawn("keep", Box::pin(keep));
     let patience = Duration::from_secs((nights + 8) * 86_400);
-    let ended = sim.run_until(move || over.load(Ordering::Relaxed), patience);
+    let ended = sim.run_until(move || over.load(Ordering::Relaxed) == nights, patience);
     let verdict = match ended {
         Err(stuck) => Err(format!("the nights do not end: {stuck}")),
         Ok(()) => judge(&model, &vendor, &warehouse, faults.placed()),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -22,6 +22,8 @@ use super::warehouse::Warehouse;
 const IN_TIME: Duration = Duration::from_secs(300);
 /// How often somebody looks whether a night has been fired.
 const GLANCE: Duration = Duration::from_secs(5);
+/// How long before a night is due its worker comes up.
+const EARLY: Duration = Duration::from_secs(2);
 
 const CONFIG: &str = r#"
 [store]
@@ -43,47 +45,61 @@ fn config() -> Config {
     Config::parse(CONFIG, "simulated.toml").unwrap()
 }
 
-/// A node: the fabric with its schedule, and somebody who looks after every night that is not over,
-/// one after another. Sets `over` after the last.
+/// A node that is up for the nights alone: from a moment before each is due until it is over. So the
+/// days cost nothing, and a month has thirty starts. It goes by the true time: its own clock jumps.
+/// `over` counts the nights.
 pub(crate) async fn boot(
     env: Arc<SimEnv>,
     store: Arc<dyn Store>,
     vendor: Vendor,
     at: Warehouse,
-    over: Arc<AtomicBool>,
+    over: Arc<AtomicU64>,
 ) {
     let config = config();
     let dates = vendor.dates();
-    let fabric = Steadfast::open("given")
+    while let Some(date) = dates.get(usize::try_from(over.load(Ordering::Relaxed)).unwrap()) {
+        env.sleep(env.sim().now().until(fires_at(date).before(EARLY))).await;
+        let fabric = fabric(&config, env.clone(), store.clone(), vendor.clone(), at.clone()).await;
+        let Ok(fabric) = fabric else { return };
+        while !night(&fabric, &env, &config, date).await.is_ok_and(|ended| ended) {
+            env.sleep(GLANCE).await;
+        }
+        over.fetch_add(1, Ordering::Relaxed);
+        fabric.shutdown().await;
+    }
+}
+
+/// The fabric with its schedule.
+async fn fabric(
+    config: &Config,
+    env: Arc<SimEnv>,
+    store: Arc<dyn Store>,
+    vendor: Vendor,
+    at: Warehouse,
+) -> Result<Steadfast> {
+    Steadfast::open("given")
         .store(store)
-        .env(env.clone())
+        .env(env)
         .worker_name("worker")
         // A night waits for ten minutes at a time, and nobody else brings work.
         .poll(Duration::from_millis(50), Duration::from_secs(30))
-        .state(Jobs::new(&config))
-        .command(sync_vendor_sales, job::contract(&config))
-        .govern(job::governance(&config))
+        .state(Jobs::new(config))
+        .command(sync_vendor_sales, job::contract(config))
+        .govern(job::governance(config))
         .queue(Queue::new("connector_calls"))
         .queue(Queue::new("scheduled_maintenance"))
         .connector(vendor)
         .connector(at)
-        .schedule(job::schedule(&config, &config.vendors[0]))
+        .schedule(job::schedule(config, &config.vendors[0]))
         .start()
-        .await;
-    let Ok(fabric) = fabric else { return };
-    for date in dates {
-        while !night(&fabric, &env, &config, &date).await.is_ok_and(|ended| ended) {
-            env.sleep(GLANCE).await;
-        }
-    }
-    over.store(true, Ordering::Relaxed);
+        .await
 }
 
 /// Whether a night is over. One that was not fired in time is asked for by hand, and every night is
 /// asked for a second time: both give the night's one command.
 async fn night(fabric: &Steadfast, env: &SimEnv, config: &Config, date: &str) -> Result<bool> {
     let nominal = fires_at(date);
-    env.sleep(env.now().until(nominal)).await;
+    env.sleep(env.sim().now().until(nominal)).await;
     let vendor = &config.vendors[0];
     let schedule = fabric.schedule(job::schedule_id(vendor.name.as_str()));
     let Some(slot) = schedule.slots_between(nominal, nominal).await?.pop() else {
