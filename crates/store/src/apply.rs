@@ -39,6 +39,8 @@ pub(crate) use together::together;
 
 use crate::error::Error;
 use crate::gate::Tx;
+#[cfg(feature = "postgres")]
+use crate::op::Finish;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use crate::op::Written;
 use crate::op::{Op, Reply};
@@ -119,9 +121,17 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
 /// Carries an operation out as one statement, which is its own commit, if there is one for it and
 /// it finds what it expects. Otherwise nothing was written.
 pub(crate) async fn at_once(tx: &mut impl Tx, op: &Op) -> Result<Option<Reply>, Error> {
-    let Op::Record(record) = op else { return Ok(None) };
-    let written = own::record_held(tx, record).await?;
-    Ok(written.then_some(Reply::Record(Written::Done)))
+    Ok(match op {
+        Op::Record(op) => own::record_held(tx, op).await?.then_some(Reply::Record(Written::Done)),
+        Op::Start(op) => start::at_once(tx, op).await?.map(Reply::Start),
+        _ => None,
+    })
+}
+
+#[cfg(feature = "postgres")]
+/// The same for the end of a run.
+pub(crate) async fn end_at_once(tx: &mut impl Tx, op: &Finish) -> Result<Option<Reply>, Error> {
+    Ok(own::finish_held(tx, op).await?.then_some(Reply::Finish(Written::Done)))
 }
 
 /// Whether a batch must not carry on after this reply as if the operation had succeeded: the

@@ -71,10 +71,11 @@ pub(crate) type Fields<'a> = Vec<(&'static str, Value<'a>)>;
 #[cfg(feature = "postgres")]
 /// Turns rows of the same fields into columns.
 pub(crate) fn columns<'a>(rows: Vec<Fields<'a>>) -> Fields<'a> {
+    let count = rows.len();
     let mut rows = rows.into_iter();
     let column = |(name, value)| match value {
-        Value::Int(v) => (name, Value::IntColumn(vec![v])),
-        Value::Text(v) => (name, Value::TextColumn(vec![v])),
+        Value::Int(v) => (name, Value::IntColumn(column_of(count, v))),
+        Value::Text(v) => (name, Value::TextColumn(column_of(count, v))),
         other => (name, other),
     };
     let mut columns: Fields<'a> = rows.next().into_iter().flatten().map(column).collect();
@@ -89,6 +90,14 @@ pub(crate) fn columns<'a>(rows: Vec<Fields<'a>>) -> Fields<'a> {
         }
     }
     columns
+}
+
+#[cfg(feature = "postgres")]
+/// A column with its first value, and room for the others.
+fn column_of<T>(count: usize, first: T) -> Vec<T> {
+    let mut column = Vec::with_capacity(count);
+    column.push(first);
+    column
 }
 
 /// Writes named parameters as [`Fields`].

@@ -50,9 +50,31 @@ pub(super) async fn record_held(tx: &mut impl Tx, op: &Record) -> Result<bool, E
     if entry.replaces || entry.with.is_some() {
         return Ok(false);
     }
-    let mut fields = record_fields(&op.lease, &entry.record);
-    fields.push(("worker", Value::from(&op.lease.worker)));
-    Ok(tx.execute("step_insert_held", &fields).await? == 1)
+    Ok(tx.execute("step_insert_held", &held_fields(&op.lease, &entry.record)).await? == 1)
+}
+
+#[cfg(feature = "postgres")]
+/// Ends a run with its last record as one statement. False when nothing was written: somebody is to
+/// be told of the end, there is not one plain record, the lease is void, or the record is there.
+pub(super) async fn finish_held(tx: &mut impl Tx, op: &Finish) -> Result<bool, Error> {
+    let [entry] = &*op.entries else { return Ok(false) };
+    if entry.replaces || entry.with.is_some() {
+        return Ok(false);
+    }
+    let mut fields = held_fields(&op.lease, &entry.record);
+    let (result, failure) = split(&op.outcome);
+    let to = Value::from(end_arrow(op)?.to().as_str());
+    let end = [("to", to), ("result", result.into()), ("failure", failure.into())];
+    fields.extend(end);
+    fields.push(("now", Value::from(op.now)));
+    Ok(tx.execute("run_finish_held", &fields).await? == 1)
+}
+
+/// The columns of a record, and the worker that must have its run.
+pub(super) fn held_fields<'a>(lease: &'a Lease, record: &'a StepRecord) -> Fields<'a> {
+    let mut fields = record_fields(lease, record);
+    fields.push(("worker", Value::from(&lease.worker)));
+    fields
 }
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -105,8 +127,7 @@ pub(super) async fn finish(tx: &mut impl Tx, op: &Finish) -> Result<Written, Err
     };
     let (parent, queue, dedupe_id) = (held.text()?, held.text()?, held.text()?);
     let context = held.opt_text()?;
-    let event = if op.outcome.is_ok() { RunEvent::Succeed } else { RunEvent::Fail };
-    let arrow = RunStatus::Pending.on(event).map_err(|e| Error::Incompatible(e.to_string()))?;
+    let arrow = end_arrow(op)?;
     match write(tx, &op.lease, &op.entries).await? {
         Written::Done => {}
         other => return Ok(other),
@@ -141,12 +162,19 @@ pub(super) async fn tell(
     follow::ended(tx, &end).await
 }
 
+/// The arrow that an end takes.
+pub(super) fn end_arrow(op: &Finish) -> Result<Transition<RunStatus>, Error> {
+    let event = if op.outcome.is_ok() { RunEvent::Succeed } else { RunEvent::Fail };
+    RunStatus::Pending.on(event).map_err(|e| Error::Incompatible(e.to_string()))
+}
+
 /// The columns of an end.
 pub(super) fn end_fields(op: &Finish, arrow: Transition<RunStatus>) -> Fields<'_> {
     let (output, error) = split(&op.outcome);
     fields! {
         workspace: &op.lease.workspace, run_id: &op.lease.run_id, from: arrow.from().as_str(),
-        to: arrow.to().as_str(), epoch: op.lease.epoch, output: output, error: error, now: op.now,
+        to: arrow.to().as_str(), epoch: op.lease.epoch, worker: &op.lease.worker, output: output,
+        error: error, now: op.now,
     }
 }
 

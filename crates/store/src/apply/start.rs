@@ -32,6 +32,18 @@ pub(crate) async fn start(tx: &mut impl Tx, op: &Start) -> Result<Started, Error
     Ok(compare(op, &existing))
 }
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+/// Creates a run on the default queue as one statement. `None` when nothing was written: it goes
+/// elsewhere, the queue has limits, or the id is taken.
+pub(super) async fn at_once(tx: &mut impl Tx, op: &Start) -> Result<Option<Started>, Error> {
+    if op.queue != DEFAULT_QUEUE || !op.dedupe_id.is_empty() {
+        return Ok(None);
+    }
+    let place = Place::unmade(op);
+    let new = tx.execute("run_insert_open", &fields(op, &place)).await? == 1;
+    Ok(new.then(|| made(op, &place)))
+}
+
 /// The answer to a start that made a run.
 pub(super) fn made(op: &Start, place: &Place) -> Started {
     Started::New(first_lease(op, place))
@@ -52,6 +64,12 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// On the default queue, as it is without having been made.
+    fn unmade(op: &Start) -> Self {
+        let rank = QueueRow::default().rank(op.priority);
+        Self { rank, partition: String::new(), open: true }
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.open
     }
@@ -69,10 +87,7 @@ pub(super) async fn place(tx: &mut impl Tx, op: &Start) -> Result<Option<Place>,
                 && queue.rate.is_none()
                 && !queue.paused,
         }),
-        None if op.queue == DEFAULT_QUEUE => {
-            let rank = QueueRow::default().rank(op.priority);
-            Some(Place { rank, partition: String::new(), open: true })
-        }
+        None if op.queue == DEFAULT_QUEUE => Some(Place::unmade(op)),
         None => None,
     })
 }

@@ -2,18 +2,17 @@
 //!
 //! Invariants: what comes of an operation is what it would have come to alone. What is not simple
 //! (a lost lease, a taken id, a record with companions) is left open, untouched, for the
-//! operation's own function; what cannot be told apart (a record that is there already) spoils the
-//! whole, which is then done one by one. The runs are all different, so the order does not matter.
+//! operation's own function; a record that is there already spoils the whole, which is then done
+//! one by one. Every statement that writes for an owner checks the fences itself, so none is read
+//! before. The runs are all different, so the order does not matter.
 
 use std::collections::{HashMap, HashSet};
 
-use futures::future::try_join;
-use steadfast_core::{RunEvent, RunStatus};
-
-use super::{own, queue, rows, start};
+use super::{own, queue, start};
 use crate::error::Error;
 use crate::gate::{Fields, Tx, columns, fields};
-use crate::op::{Entry, Lease, Op, Reply, Start, Started, Suspended, Written};
+use crate::op::{Entry, Lease, Op, Reply, Start, Started, Suspend, Suspended, Written};
+use futures::future::try_join;
 
 /// Carries out those of the operations that are simple; the others are left open. Each gate leads
 /// to the same transaction, and statements on different ones may be under way together.
@@ -32,13 +31,14 @@ pub(crate) async fn together<T: Tx>(
             op => owned.push((place, *op)),
         }
     }
+    // Everybody locks in this order, so that nobody waits in a circle.
+    owned.sort_unstable_by_key(|(_, op)| lease(op).map(|(lease, _)| &lease.run_id));
     let (mut first, mut second, mut third) = (gate(), gate(), gate());
     let write = async {
-        let held = lock_all(&mut second, &mut owned).await?;
-        let ends = end_all(&mut third, ws, &owned, &held);
-        let ((), mut done) = try_join(record_all(&mut second, &owned), ends).await?;
-        // After the ends: one of them may be what a suspension waits for.
-        done.extend(suspend_all(&mut second, &owned).await?);
+        record_all(&mut second, &mut owned).await?;
+        let ends = end_all(&mut third, ws, &owned);
+        let (mut done, suspended) = try_join(ends, suspend_all(&mut second, &owned)).await?;
+        done.extend(suspended);
         let recorded = owned.iter().filter(|(_, op)| matches!(op, Op::Record(_)));
         done.extend(recorded.map(|(place, _)| (*place, Reply::Record(Written::Done))));
         Ok(done)
@@ -58,6 +58,8 @@ fn workspace(op: &Op) -> Option<&str> {
     let plain = |entries: &[Entry]| entries.iter().all(|e| e.with.is_none() && !e.replaces);
     match op {
         Op::Start(op) => op.dedupe_id.is_empty().then_some(&op.workspace),
+        // It writes nothing, and so would not be fenced.
+        Op::Record(op) if op.entries.is_empty() => None,
         op => lease(op).filter(|(_, entries)| plain(entries)).map(|(lease, _)| &*lease.workspace),
     }
 }
@@ -97,92 +99,57 @@ async fn start_all(tx: &mut impl Tx, starts: &[(usize, &Start)]) -> Result<Done,
     Ok(done)
 }
 
-/// What is known of a run whose lease was found good.
-struct Held {
-    parent: String,
-    queue: String,
-    dedupe_id: String,
-    context: Option<String>,
-}
-
-/// Locks the runs and keeps the operations whose lease is good; the leases stay good until this
-/// transaction ends.
-async fn lock_all(
-    tx: &mut impl Tx,
-    owned: &mut Vec<(usize, &Op)>,
-) -> Result<HashMap<String, Held>, Error> {
-    let mut held = HashMap::new();
-    if owned.is_empty() {
-        return Ok(held);
-    }
-    let leases = owned.iter().filter_map(|(_, op)| lease(op)).map(|(lease, _)| lease);
-    let which = leases.map(|lease| fields! { workspace: &lease.workspace, run_id: &lease.run_id });
-    let which = columns(which.collect());
-    let mut good = HashMap::new();
-    for mut row in tx.query("all_run_lock", &which).await? {
-        let (run_id, status) = (row.text()?, rows::status(&row.text()?)?);
-        let (epoch, worker) = (row.int()?, row.text()?);
-        if status == RunStatus::Pending {
-            good.insert(run_id.clone(), (epoch, worker));
-        }
-        let (parent, queue, dedupe_id) = (row.text()?, row.text()?, row.text()?);
-        let about = Held { parent, queue, dedupe_id, context: row.opt_text()? };
-        held.insert(run_id, about);
-    }
-    owned.retain(|(_, op)| {
-        lease(op).is_some_and(|(lease, _)| {
-            let found = good.get(&lease.run_id);
-            found.is_some_and(|(epoch, worker)| *epoch == lease.epoch && *worker == lease.worker)
-        })
-    });
-    Ok(held)
-}
-
-async fn record_all(tx: &mut impl Tx, owned: &[(usize, &Op)]) -> Result<(), Error> {
+/// Writes the records of every run whose lease is good, which it stays until this transaction ends,
+/// and keeps those operations.
+async fn record_all(tx: &mut impl Tx, owned: &mut Vec<(usize, &Op)>) -> Result<(), Error> {
     let mut rows: Vec<Fields<'_>> = Vec::new();
     for (lease, entries) in owned.iter().filter_map(|(_, op)| lease(op)) {
-        rows.extend(entries.iter().map(|entry| own::record_fields(lease, &entry.record)));
+        rows.extend(entries.iter().map(|entry| own::held_fields(lease, &entry.record)));
     }
     if rows.is_empty() {
         return Ok(());
     }
     let count = rows.len() as u64;
-    if tx.execute("all_step_insert", &columns(rows)).await? != count {
-        return Err(Error::Transient("a record of the batch is there already".to_owned()));
+    if tx.execute("all_step_insert", &columns(rows)).await? == count {
+        return Ok(());
     }
+    let leases = owned.iter().filter_map(|(_, op)| lease(op)).map(|(lease, _)| lease);
+    let which = leases.map(|lease| fields! { workspace: &lease.workspace, run_id: &lease.run_id });
+    let mut held = HashSet::new();
+    for mut row in tx.query("all_run_held", &columns(which.collect())).await? {
+        held.insert((row.text()?, row.int()?, row.text()?));
+    }
+    owned.retain(|(_, op)| {
+        lease(op).is_some_and(|(lease, _)| {
+            held.contains(&(lease.run_id.clone(), lease.epoch, lease.worker.clone()))
+        })
+    });
     Ok(())
 }
 
-async fn end_all(
-    tx: &mut impl Tx,
-    ws: &str,
-    owned: &[(usize, &Op)],
-    held: &HashMap<String, Held>,
-) -> Result<Done, Error> {
-    let (mut done, mut rows) = (Done::new(), Vec::new());
+async fn end_all(tx: &mut impl Tx, ws: &str, owned: &[(usize, &Op)]) -> Result<Done, Error> {
+    let (mut done, mut rows, mut ends) = (Done::new(), Vec::new(), HashMap::new());
     for (place, op) in owned {
         let Op::Finish(op) = op else { continue };
-        let event = if op.outcome.is_ok() { RunEvent::Succeed } else { RunEvent::Fail };
-        let arrow = RunStatus::Pending.on(event);
-        rows.push(own::end_fields(op, arrow.map_err(|e| Error::Incompatible(e.to_string()))?));
-        done.push((*place, Reply::Finish(Written::Done)));
+        rows.push(own::end_fields(op, own::end_arrow(op)?));
+        ends.insert(op.lease.run_id.as_str(), (*place, op));
     }
     if rows.is_empty() {
         return Ok(done);
     }
-    let count = rows.len() as u64;
-    if tx.execute("all_run_end", &columns(rows)).await? != count {
-        return Err(Error::Transient("a run of the batch cannot be ended".to_owned()));
+    for mut row in tx.query("all_run_end", &columns(rows)).await? {
+        let Some((place, op)) = ends.remove(row.text()?.as_str()) else { continue };
+        let (parent, queue, dedupe_id) = (row.text()?, row.text()?, row.text()?);
+        queue::free(tx, ws, &queue, &dedupe_id, &op.lease.run_id).await?;
+        own::arrive(tx, ws, &parent, op.now).await?;
+        own::tell(tx, op, row.opt_text()?.as_deref()).await?;
+        done.push((place, Reply::Finish(Written::Done)));
     }
-    for (_, op) in owned {
-        let Op::Finish(op) = op else { continue };
-        if let Some(run) = held.get(&op.lease.run_id) {
-            queue::free(tx, ws, &run.queue, &run.dedupe_id, &op.lease.run_id).await?;
-            own::arrive(tx, ws, &run.parent, op.now).await?;
-            own::tell(tx, op, run.context.as_deref()).await?;
-        }
+    // What has written nothing may be left open.
+    match ends.values().any(|(_, op)| !op.entries.is_empty()) {
+        true => Err(Error::Transient("a run of the batch cannot be ended".to_owned())),
+        false => Ok(done),
     }
-    Ok(done)
 }
 
 async fn suspend_all(tx: &mut impl Tx, owned: &[(usize, &Op)]) -> Result<Done, Error> {
@@ -201,10 +168,13 @@ async fn suspend_all(tx: &mut impl Tx, owned: &[(usize, &Op)]) -> Result<Done, E
     for mut row in tx.query("all_run_suspend", &columns(rows)).await? {
         parked.insert(row.text()?);
     }
-    let reply = |run_id| match parked.contains(run_id) {
-        true => Suspended::Done,
-        false => Suspended::Arrived,
+    let reply = |op: &Suspend| match parked.contains(&op.lease.run_id) {
+        true => Some(Reply::Suspend(Suspended::Done)),
+        // Its records were written, so the lease is good: something has arrived.
+        false if !op.entries.is_empty() => Some(Reply::Suspend(Suspended::Arrived)),
+        // Or the lease is lost: the operation's own function tells.
+        false => None,
     };
-    let done = suspends.iter().map(|(place, op)| (*place, Reply::Suspend(reply(&op.lease.run_id))));
+    let done = suspends.iter().filter_map(|(place, op)| Some((*place, reply(op)?)));
     Ok(done.collect())
 }

@@ -10,6 +10,17 @@ VALUES (:run_id, :workflow, :status, :input, NULL, NULL, :queue, :partition_key,
     :context, '', :sort_rank, :workspace)
 {{or_keep:run_id}};
 
+-- The default queue, as long as nobody has given it limits: then nothing is to be asked before.
+-- name: run_insert_open
+INSERT INTO run ({{run_columns}}, prev_status, sort_rank, workspace)
+SELECT :run_id, :workflow, :status, :input, NULL, NULL, :queue, :partition_key, :priority, :dedupe_id,
+    :app_version, :worker, :epoch, :attempts, :max_attempts, :created_at, :created_at, :started_at, NULL,
+    :ready_at, :wake_at, 0, '', :timeout_us, :deadline_at, :forked_from, :parent, :detached, 0, :seed, 0,
+    :context, '', :sort_rank, :workspace
+FROM (SELECT 1 AS one) AS once
+WHERE NOT EXISTS (SELECT 1 FROM queue WHERE queue.workspace = :workspace AND queue.name = :queue)
+{{or_keep:run_id}};
+
 -- name: run_get
 SELECT {{run_columns}} FROM run WHERE workspace = :workspace AND run_id = :run_id;
 

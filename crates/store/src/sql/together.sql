@@ -1,4 +1,4 @@
--- Many operations of different runs at once. Postgres alone: columns come as arrays, side by side. The
+-- Much in one statement, for Postgres alone. First, many operations of different runs: columns come as arrays, side by side. The
 -- workspace comes with every row, so that runs are looked up by their key: a server that has not counted
 -- yet takes a single workspace for a small part of the table.
 
@@ -17,34 +17,57 @@ FROM unnest(:workspace, :run_id, :workflow, :status, :input, :queue, :partition_
 ON CONFLICT DO NOTHING
 RETURNING run_id;
 
--- name: all_run_lock
-SELECT run.run_id, run.status, run.epoch, run.worker, run.parent, run.queue, run.dedupe_id, run.context
-FROM unnest(:workspace, :run_id) AS n (workspace, run_id)
-JOIN run ON run.workspace = n.workspace AND run.run_id = n.run_id
-ORDER BY run.run_id FOR UPDATE OF run;
-
+-- The fences are in the statement that writes: the rows of runs are locked as they are met, in the order
+-- in which they are given. A record that is there already is an error, and spoils the batch: to look for it
+-- before would cost every record a look.
 -- name: all_step_insert
 INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
 SELECT n.workspace, n.function_id, n.seq, n.name, n.kind, n.state, n.input, n.output, n.error, n.child_run_id,
     n.attempt, n.started_at, n.completed_at, n.next_at, n.run_id, n.epoch
-FROM unnest(:workspace, :run_id, :epoch, :function_id, :seq, :name, :kind, :state, :input, :output, :error,
+FROM unnest(:workspace, :run_id, :epoch, :worker, :function_id, :seq, :name, :kind, :state, :input, :output, :error,
     :child_run_id, :attempt, :started_at, :completed_at, :next_at)
-    AS n (workspace, run_id, epoch, function_id, seq, name, kind, state, input, output, error, child_run_id, attempt,
-        started_at, completed_at, next_at)
-ON CONFLICT DO NOTHING;
+    AS n (workspace, run_id, epoch, worker, function_id, seq, name, kind, state, input, output, error, child_run_id,
+        attempt, started_at, completed_at, next_at)
+JOIN run ON run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
+    AND run.worker = n.worker AND run.status = 'PENDING'
+FOR NO KEY UPDATE OF run;
+
+-- name: all_run_held
+SELECT run.run_id, run.epoch, run.worker
+FROM unnest(:workspace, :run_id) AS n (workspace, run_id)
+JOIN run ON run.workspace = n.workspace AND run.run_id = n.run_id AND run.status = 'PENDING';
 
 -- name: all_run_end
 UPDATE run SET prev_status = run.status, status = n.status, output = n.output, error = n.error, worker = '',
     wake_at = {{never}}, parked = 0, waits = '', finished_at = n.now, updated_at = n.now
-FROM unnest(:workspace, :run_id, :epoch, :to, :output, :error, :now)
-    AS n (workspace, run_id, epoch, status, output, error, now)
+FROM unnest(:workspace, :run_id, :epoch, :worker, :to, :output, :error, :now)
+    AS n (workspace, run_id, epoch, worker, status, output, error, now)
 WHERE run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
-    AND run.status = 'PENDING';
+    AND run.worker = n.worker AND run.status = 'PENDING'
+RETURNING run.run_id, run.parent, run.queue, run.dedupe_id, run.context;
 
 -- name: all_run_suspend
 UPDATE run SET worker = '', parked = 1, wake_at = n.wake_at, waits = n.waits, updated_at = n.now
-FROM unnest(:workspace, :run_id, :epoch, :inbox, :wake_at, :waits, :now)
-    AS n (workspace, run_id, epoch, inbox, wake_at, waits, now)
+FROM unnest(:workspace, :run_id, :epoch, :worker, :inbox, :wake_at, :waits, :now)
+    AS n (workspace, run_id, epoch, worker, inbox, wake_at, waits, now)
 WHERE run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
-    AND run.status = 'PENDING' AND run.inbox = n.inbox
+    AND run.worker = n.worker AND run.status = 'PENDING' AND run.inbox = n.inbox
 RETURNING run.run_id;
+
+-- A run's last record and its end, where nobody else is to be told of it: both are written, or neither.
+-- name: run_finish_held
+WITH held AS (
+    SELECT workspace, run_id, epoch FROM run
+    WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker = :worker
+        AND status = 'PENDING' AND parent = '' AND dedupe_id = '' AND context IS NULL
+    FOR UPDATE
+), recorded AS (
+    INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
+    SELECT workspace, :function_id, :seq, :name, :kind, :state, :input, :output, :error, :child_run_id,
+        :attempt, :started_at, :completed_at, :next_at, run_id, epoch FROM held
+    ON CONFLICT DO NOTHING
+    RETURNING workspace, run_id
+)
+UPDATE run SET prev_status = run.status, status = :to, output = :result, error = :failure, worker = '',
+    wake_at = {{never}}, parked = 0, waits = '', finished_at = :now, updated_at = :now
+FROM recorded WHERE run.workspace = recorded.workspace AND run.run_id = recorded.run_id;
