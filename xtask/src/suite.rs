@@ -72,10 +72,12 @@ fn invocations(filter: Option<&str>, extra: &[String]) -> Vec<Vec<String>> {
         (false, false) => &[
             &["--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"],
             &["--workspace", "--doc"],
-            // In a workspace of its own, because of what it turns on in others.
+            // In a workspace of its own, because of what it turns on in others; so is the command's
+            // part that uses it.
             &["--manifest-path", "crates/policy-cedar/Cargo.toml"],
         ],
     };
+            &["-p", "steadfast-cli", "--features", "cedar", "--test", "policy"],
     runs.iter()
         .map(|targets| {
             let fixed = ["test"].iter().chain(*targets).copied();
@@ -104,6 +106,7 @@ mod tests {
                 "test --manifest-path crates/policy-cedar/Cargo.toml",
             ]
         );
+                "test -p steadfast-cli --features cedar --test policy",
     }
 
     #[test]
@@ -122,7 +125,7 @@ mod tests {
         );
         assert_eq!(joined(None, &["--package=xtask"]), ["test --package=xtask"]);
         assert_eq!(joined(None, &["--doc"]), ["test --workspace --doc"]);
-        assert_eq!(joined(None, &["--", "--test"]).len(), 3);
+        assert_eq!(joined(None, &["--", "--test"]).len(), 4);
     }
 
     #[test]

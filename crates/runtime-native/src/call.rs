@@ -183,7 +183,7 @@ impl Call {
         error: Option<&Error>,
     ) -> Option<op::InvocationRow> {
         let row = self.row(execution, id).filter(|_| self.governed)?;
-        let (intended, answered) = (format!("probe {}", row.intended), error.is_none());
+        let (intended, answered) = (format!("{}{}", op::PROBE, row.intended), error.is_none());
         Some(op::InvocationRow {
             invocation_id: format!("{}_p{number}", row.invocation_id),
             actual: if answered { intended.clone() } else { String::new() },

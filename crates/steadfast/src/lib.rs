@@ -52,6 +52,7 @@ mod sink;
 mod start;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod transaction;
+mod trial;
 mod trigger;
 
 pub use activity::{Activity, TaskTemplate};
@@ -111,6 +112,7 @@ pub use transaction::postgres;
 #[cfg(feature = "sqlite")]
 pub use transaction::sqlite;
 pub use trigger::{OnEvent, Schedule};
+pub use trial::{Deed, Trial, Tried};
 
 /// The parts below, for tools and adapters. Not covered by the promises about compatibility.
 pub mod parts {

@@ -134,6 +134,9 @@ pub struct EffectRow {
 /// A connector's call, as the ledger has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InvocationRow {
+/// How the words for a question about an earlier call begin, in the ledger of calls.
+pub const PROBE: &str = "probe ";
+
     /// Its id.
     pub invocation_id: String,
     /// The command; empty for none.
