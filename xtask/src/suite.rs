@@ -8,6 +8,7 @@ use std::process::{Command, ExitStatus};
 
 use anyhow::{Context, Result};
 
+use crate::schema;
 use crate::servers::Servers;
 
 /// Arguments that choose targets: whoever gives one wants that and nothing else.
@@ -47,6 +48,7 @@ fn run_one(servers: &Servers, program: &str, args: &[String]) -> Result<u8> {
     let status = Command::new(program)
         .args(args)
         .envs(servers.variables())
+        .envs(schema::ensure()?)
         .status()
         .with_context(|| format!("running {program}"))?;
     Ok(code(status))
@@ -75,9 +77,9 @@ fn invocations(filter: Option<&str>, extra: &[String]) -> Vec<Vec<String>> {
             // In a workspace of its own, because of what it turns on in others; so is the command's
             // part that uses it.
             &["--manifest-path", "crates/policy-cedar/Cargo.toml"],
+            &["-p", "steadfast-cli", "--features", "cedar", "--test", "policy"],
         ],
     };
-            &["-p", "steadfast-cli", "--features", "cedar", "--test", "policy"],
     runs.iter()
         .map(|targets| {
             let fixed = ["test"].iter().chain(*targets).copied();
@@ -104,9 +106,9 @@ mod tests {
                 "test --workspace --lib --bins --tests --examples --no-fail-fast",
                 "test --workspace --doc",
                 "test --manifest-path crates/policy-cedar/Cargo.toml",
+                "test -p steadfast-cli --features cedar --test policy",
             ]
         );
-                "test -p steadfast-cli --features cedar --test policy",
     }
 
     #[test]
