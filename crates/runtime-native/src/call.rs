@@ -58,6 +58,8 @@ pub(crate) struct Call {
     pub(crate) probing: bool,
     /// How often the receiver was asked and could not be reached.
     pub(crate) probes: u32,
+    /// The epoch in which the connector's call was begun that its unfinished record tells of.
+    pub(crate) made_in: Option<i64>,
     /// What it waits to be told.
     pub(crate) asking: Option<Asking>,
     /// The effect of another run that it finds out about, if it does.
@@ -115,6 +117,11 @@ impl Call {
 
     /// The type of the effect that it is; the step's own name for others.
     pub(crate) fn effect_type(&self) -> &str {
+    /// Whether a connector carries it out.
+    pub(crate) fn is_by_connector(&self) -> bool {
+        self.options.guard.as_ref().is_some_and(|guard| guard.calling.is_some())
+    }
+
         self.effect().map_or(&self.name, |spec| &spec.effect_type)
     }
 
@@ -159,7 +166,7 @@ impl Call {
         if let Some(said) = said {
             let cost = said.cost_units.map(|units| format!(", {units} cost units"));
             row.actual = said.actual;
-            row.outputs = said.summary + cost.as_deref().unwrap_or_default();
+            row.outputs = said.summary;
         }
         let verification = match error {
             _ if self.blocked => "blocked",
@@ -199,6 +206,36 @@ impl Call {
     pub(crate) fn abandoned(&self, execution: &Execution, id: u64) -> Option<op::InvocationRow> {
         let text = "the code did not wait for its end: what became of it is not known";
         let error = Error::new(ErrorClass::Cancelled, "SF-0841", text);
+    /// A call that was begun by a worker that has not said what became of it, for the ledger: under
+    /// the id by which that worker would have entered it.
+    pub(crate) fn cut_off(
+        &self,
+        execution: &Execution,
+        id: u64,
+        begun: &Begun,
+    ) -> Option<op::InvocationRow> {
+        let row = self.row(execution, id)?;
+        let text = "its worker died, or lost the run, before it could say what became of it";
+        Some(op::InvocationRow {
+            invocation_id: invocation_id(&begun.place, begun.epoch, begun.attempt),
+            run_id: begun.run_id.clone(),
+            error: Some(Error::new(ErrorClass::Timeout, "SF-0842", text)),
+            latency_us: 0,
+            ..row
+        })
+    }
+
+    /// What the record of a begun attempt says: by whom, and how often its receiver was asked.
+    pub(crate) fn mark(&self) -> String {
+        let mut mark = serde_json::Map::new();
+        mark.extend(self.made_in.map(|epoch| ("epoch".to_owned(), epoch.into())));
+        mark.extend((self.probes > 0).then(|| ("probes".to_owned(), self.probes.into())));
+        match mark.is_empty() {
+            true => "null".to_owned(),
+            false => serde_json::Value::Object(mark).to_string(),
+        }
+    }
+
         match self.probing {
             true => self.probe_call(execution, id, self.probes + 1, Some(&error)),
             false => self.invocation(execution, id, Some(&error), None).filter(|_| self.governed),
@@ -211,13 +248,7 @@ impl Call {
         let calling = guard.calling.as_ref()?;
         let now = execution.now();
         Some(op::InvocationRow {
-            // By the epoch as well: whoever was fenced off made a call of its own.
-            invocation_id: format!(
-                "tool_{}_{}_{}",
-                execution.place(id),
-                execution.epoch(),
-                self.attempt
-            ),
+            invocation_id: invocation_id(&execution.place(id), execution.epoch(), self.attempt),
             command_id: execution.context().command_id.clone(),
             run_id: execution.run_id().to_owned(),
             connector: calling.connector.clone(),
@@ -265,6 +296,21 @@ pub(crate) struct Ended {
     pub(crate) id: u64,
     pub(crate) outcome: Outcome,
 }
+/// By the epoch as well: whoever was fenced off made a call of its own.
+fn invocation_id(place: &str, epoch: i64, attempt: u32) -> String {
+    format!("tool_{place}_{epoch}_{attempt}")
+}
+
+/// An attempt that was begun, as its record has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Begun {
+    pub(crate) run_id: String,
+    /// The place in the run's code.
+    pub(crate) place: String,
+    pub(crate) epoch: i64,
+    pub(crate) attempt: u32,
+}
+
 
 /// One attempt: takes the slot, runs the body within its time, gives the slot back.
 pub(crate) struct Attempt {

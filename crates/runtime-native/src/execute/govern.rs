@@ -140,6 +140,7 @@ impl Execution {
         if first {
             let mut entry = begun(id, &call);
             entry.with = begins.map(|effect| {
+            call.made_in = begins.as_ref().map(|_| self.epoch()).filter(|_| call.is_by_connector());
                 let events = self.begin_events(id, &mut call);
                 With::Govern(Box::new(Govern {
                     events,
@@ -430,7 +431,7 @@ pub(super) fn refused(why: String) -> Error {
 
 /// The record of an attempt that is about to be made.
 pub(super) fn begun(id: u64, call: &Call) -> Entry {
-    let mut record = Record::done(id, 0, &call.name, call.kind, Ok("null".to_owned()));
+    let mut record = Record::done(id, 0, &call.name, call.kind, Ok(call.mark()));
     record.state = RecordState::Executing;
     record.input.clone_from(&call.input);
     record.attempt = call.attempt;
