@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde_json::json;
 use steadfast::policy::Ruling;
-use steadfast::{CommandStatus, ListCommands, Tried};
+use steadfast::{CommandStatus, ListBudgets, ListCommands, Tried};
 
 use self::file::{Asked, File};
 use crate::output::{At, Output, Table, spelled};
@@ -26,6 +26,16 @@ enum Verb {
     /// Runs the chains of a file over a command, or over past commands, and over each effect and
     /// call of theirs. Exit code 1 if anything is denied.
     Test(Test),
+    /// What is spent of budgets, by name: what is counted, the command, the connector and the day,
+    /// with a star where it is any.
+    Budgets {
+        /// How many.
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+        /// The last name of the page before.
+        #[arg(long)]
+        after: Option<String>,
+    },
 }
 
 #[derive(clap::Args)]
@@ -56,7 +66,21 @@ type Judged = Vec<(String, Vec<Tried>)>;
 pub(crate) async fn policy(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
         Verb::Test(test) => try_out(&test, &args.at).await,
+        Verb::Budgets { limit, after } => budgets(&args.at, limit, after).await,
     }
+}
+
+async fn budgets(at: &At, limit: usize, after: Option<String>) -> anyhow::Result<ExitCode> {
+    let which = ListBudgets { limit, after, ..ListBudgets::default() };
+    let mut table = Table::new(["BUDGET", "SPENT", "KEPT UNTIL"]);
+    for row in at.connect().await?.spent(which).await? {
+        let until = row.until.map(|at| at.iso());
+        let whole = json!({ "budget": row.meter, "spent": row.spent, "kept_until": until });
+        let until = until.unwrap_or_else(|| "-".to_owned());
+        table.row([row.meter, row.spent.to_string(), until], whole);
+    }
+    table.print(at.output);
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn try_out(test: &Test, at: &At) -> anyhow::Result<ExitCode> {

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use steadfast::connector::{Connector, Inbound, Operation, Outbound};
 use steadfast::policy::{ApprovalClass, Classes, Reversibility, Sensitivity};
-use steadfast::{Contract, Cx, Effect, EffectType, Result, Steadfast};
+use steadfast::{Budget, Contract, Cx, Effect, EffectType, Governance, Result, Steadfast};
 
 fn steadfast(args: &[&str]) -> (i32, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_steadfast")).args(args).output().unwrap();
@@ -194,8 +194,10 @@ fn sold(folder: &Folder) -> String {
         let harmless = Classes::new(ApprovalClass::A0, Reversibility::R1, Sensitivity::S1);
         let deal = EffectType::new("deal.create").classes(harmless).not_undone("test");
         let scope = [Operation::read("GET /deals/{}"), Operation::write("POST /deals").keyed()];
+        let budget = Budget::per_day("crm", 50);
         let fabric = Steadfast::open(&store)
-            .command(sell, Contract::new().effect(deal))
+            .command(sell, Contract::new().effect(deal).policies(["cost"]))
+            .govern(Governance::new().budget(budget))
             .command(nothing, Contract::new())
             .connector(Crm(scope.into()))
             .start()
@@ -241,6 +243,24 @@ fn r107_a_chain_is_tried_on_past_commands() {
     assert_eq!(code, 1);
     assert_eq!(said(&judged, "effect deal.create", "connector_scope").1, "out_of_scope");
     assert_eq!(events(), before, "trying is not doing");
+}
+
+/// R17
+#[test]
+fn r017_what_is_spent_of_budgets_is_listed() {
+    let folder = Folder::new();
+    let store = sold(&folder);
+    let list = |more: &[&str]| {
+        let fixed = ["policy", "budgets", "--store", &store, "-o", "json"];
+        let (code, out, err) = steadfast(&[&fixed, more].concat());
+        assert_eq!(code, 0, "{out}{err}");
+        decisions(&out)
+    };
+    let budgets = list(&[]);
+    assert_eq!((budgets.len(), &budgets[0]["spent"]), (1, &json!(2)), "{budgets:?}");
+    let name = budgets[0]["budget"].as_str().unwrap();
+    assert!(name.starts_with("cost:calls:*:crm:"), "{name}");
+    assert!(list(&["--after", name]).is_empty());
 }
 
 const CEDAR: &str = r#"

@@ -72,6 +72,8 @@ pub(crate) struct Call {
     pub(crate) unentered: Vec<op::InvocationRow>,
     /// What was taken of budgets for the attempt under way.
     pub(crate) taken: Vec<Taken>,
+    /// What the attempt under way costs, where a budget counts that.
+    pub(crate) price: Option<i64>,
 }
 
 /// What somebody has to say before a call goes on.
@@ -115,13 +117,13 @@ impl Call {
         self.options.guard.as_ref()?.effect.as_ref()
     }
 
-    /// The type of the effect that it is; the step's own name for others.
-    pub(crate) fn effect_type(&self) -> &str {
     /// Whether a connector carries it out.
     pub(crate) fn is_by_connector(&self) -> bool {
         self.options.guard.as_ref().is_some_and(|guard| guard.calling.is_some())
     }
 
+    /// The type of the effect that it is; the step's own name for others.
+    pub(crate) fn effect_type(&self) -> &str {
         self.effect().map_or(&self.name, |spec| &spec.effect_type)
     }
 
@@ -163,8 +165,10 @@ impl Call {
         said: Option<Said>,
     ) -> Option<op::InvocationRow> {
         let mut row = self.row(execution, id).filter(|_| self.sent || self.blocked)?;
+        row.cost_units = self.price.filter(|_| self.sent);
         if let Some(said) = said {
-            let cost = said.cost_units.map(|units| format!(", {units} cost units"));
+            let units = said.cost_units.map(|units| units.min(limits::COST_UNITS));
+            row.cost_units = units.and_then(|u| i64::try_from(u).ok()).or(row.cost_units);
             row.actual = said.actual;
             row.outputs = said.summary;
         }
@@ -202,10 +206,6 @@ impl Call {
         })
     }
 
-    /// A call that was under way when its code stopped waiting for it, for the ledger.
-    pub(crate) fn abandoned(&self, execution: &Execution, id: u64) -> Option<op::InvocationRow> {
-        let text = "the code did not wait for its end: what became of it is not known";
-        let error = Error::new(ErrorClass::Cancelled, "SF-0841", text);
     /// A call that was begun by a worker that has not said what became of it, for the ledger: under
     /// the id by which that worker would have entered it.
     pub(crate) fn cut_off(
@@ -236,6 +236,10 @@ impl Call {
         }
     }
 
+    /// A call that was under way when its code stopped waiting for it, for the ledger.
+    pub(crate) fn abandoned(&self, execution: &Execution, id: u64) -> Option<op::InvocationRow> {
+        let text = "the code did not wait for its end: what became of it is not known";
+        let error = Error::new(ErrorClass::Cancelled, "SF-0841", text);
         match self.probing {
             true => self.probe_call(execution, id, self.probes + 1, Some(&error)),
             false => self.invocation(execution, id, Some(&error), None).filter(|_| self.governed),
@@ -262,6 +266,7 @@ impl Call {
             verification: "failed".to_owned(),
             error: None,
             latency_us: now.as_micros() - self.began_at.as_micros(),
+            cost_units: None,
             created_at: now,
         })
     }
@@ -291,11 +296,6 @@ impl Call {
     }
 }
 
-/// An attempt that came to its end.
-pub(crate) struct Ended {
-    pub(crate) id: u64,
-    pub(crate) outcome: Outcome,
-}
 /// By the epoch as well: whoever was fenced off made a call of its own.
 fn invocation_id(place: &str, epoch: i64, attempt: u32) -> String {
     format!("tool_{place}_{epoch}_{attempt}")
@@ -311,6 +311,11 @@ pub(crate) struct Begun {
     pub(crate) attempt: u32,
 }
 
+/// An attempt that came to its end.
+pub(crate) struct Ended {
+    pub(crate) id: u64,
+    pub(crate) outcome: Outcome,
+}
 
 /// One attempt: takes the slot, runs the body within its time, gives the slot back.
 pub(crate) struct Attempt {

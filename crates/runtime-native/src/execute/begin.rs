@@ -169,6 +169,7 @@ impl Execution {
             notes: Vec::new(),
             unentered: Vec::new(),
             taken: Vec::new(),
+            price: None,
         }
     }
 

@@ -38,6 +38,8 @@ impl Execution {
                 Passage::Go => {
                     call.governed = true;
                     call.taken = std::mem::take(&mut verdict.taken);
+                    let priced = call.taken.iter().filter(|taken| taken.units && taken.amount > 0);
+                    call.price = priced.map(|taken| taken.amount).next();
                     self.judged(id, &mut call, &verdict);
                     if let Some(result) = self.done_before(id, &call, &guard).await? {
                         self.calls.insert(id, call);
@@ -138,9 +140,9 @@ impl Execution {
     async fn go(&mut self, id: u64, mut call: Call, begins: Option<EffectChange>) -> Step<bool> {
         let first = call.kind == Kind::Effect && (!call.recorded || call.once || begins.is_some());
         if first {
+            call.made_in = begins.as_ref().map(|_| self.epoch()).filter(|_| call.is_by_connector());
             let mut entry = begun(id, &call);
             entry.with = begins.map(|effect| {
-            call.made_in = begins.as_ref().map(|_| self.epoch()).filter(|_| call.is_by_connector());
                 let events = self.begin_events(id, &mut call);
                 With::Govern(Box::new(Govern {
                     events,
@@ -302,9 +304,12 @@ impl Execution {
         let charges = call.charges(said.as_ref());
         let mut invocations = std::mem::take(&mut call.unentered);
         invocations.extend(call.invocation(self, id, record.outcome.as_ref().err(), said));
+        // By the epoch as well, as calls are.
+        let known = || format!("{}_{}_{}", self.place(id), self.epoch(), call.attempt);
         let with = Govern {
             events,
             effect,
+            charged_as: if charges.is_empty() { String::new() } else { known() },
             charges,
             invocations,
             health: call.health(&record.outcome, &self.registry),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use steadfast_core::command::{Book, CommandType, Context};
+use steadfast_core::env::Env;
 use steadfast_core::gate::{Gate, Leaving, Passage, Verdict, effect_seen};
 use steadfast_core::policy::{Act, Decision, Doing, Finding, Judgement, Ruling, Stage};
 use steadfast_core::{Error, ErrorClass, Result};
@@ -24,6 +25,7 @@ pub(crate) struct Gatekeeper {
     pub(crate) governance: Arc<Governance>,
     pub(crate) book: Arc<Book>,
     pub(crate) store: OpenStore,
+    pub(crate) env: Arc<dyn Env>,
     pub(crate) workspace: String,
 }
 
@@ -176,8 +178,6 @@ impl Gatekeeper {
     }
 }
 
-/// The contract's chain; a connector's scope, and whether people have to say yes, is asked in any
-/// case.
 /// What the contract and its chain make of something about to leave: all of it that needs no store.
 pub(super) fn judged(
     governance: &Governance,
@@ -230,6 +230,8 @@ fn act(governance: &Governance, contract: &CommandType, leaving: &Leaving<'_>) -
     act.with_grants(&governance.grants)
 }
 
+/// The contract's chain; a connector's scope, and whether people have to say yes, is asked in any
+/// case.
 fn chain(contract: &CommandType, leaving: &Leaving<'_>, act: &Act) -> Vec<Stage> {
     let mut chain = contract.chain();
     let mut always = |stage| {
