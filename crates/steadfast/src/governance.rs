@@ -75,6 +75,10 @@ impl Governance {
         }
         self.budgets.iter().try_for_each(|budget| budget.check(&self.connectors))?;
         for contract in contracts {
+            for stage in contract.chain() {
+                let fields = self.policies.redacts(stage);
+                fields.iter().try_for_each(|field| contract.check_redacted(field))?;
+            }
             for call in &contract.calls {
                 let (connector, operation) = call.split_once(' ').unwrap_or((call, ""));
                 if self.connectors.operation(connector, operation).is_none() {
@@ -94,10 +98,6 @@ impl Governance {
     }
 }
 
-/// A process without policies does not decide on what has some.
-pub(crate) fn undecided(command_type: &str) -> Error {
-    let text = format!(
-        "command type \"{command_type}\" is governed by policies, which this process does not \
 /// What a connector is meant for, known here without the way out.
 struct ScopeAlone {
     name: String,
@@ -122,6 +122,10 @@ impl Connector for ScopeAlone {
     }
 }
 
+/// A process without policies does not decide on what has some.
+pub(crate) fn undecided(command_type: &str) -> Error {
+    let text = format!(
+        "command type \"{command_type}\" is governed by policies, which this process does not \
          have; submit it through one that does"
     );
     Error::new(ErrorClass::PolicyDenied, "SF-0808", text)

@@ -68,6 +68,8 @@ pub(super) fn judged(
     let act = act(governance, contract, payload, asked);
     let judgement = governance.policies.judge(&contract.chain(), &act);
     for field in judgement.redacted() {
+        // The key and the needs were made before: what they hold would be kept in any case.
+        contract.check_redacted(&field)?;
         redact(payload, &field);
     }
     Ok((act, judgement))
