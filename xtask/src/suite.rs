@@ -77,7 +77,7 @@ fn invocations(filter: Option<&str>, extra: &[String]) -> Vec<Vec<String>> {
             // In a workspace of its own, because of what it turns on in others; so is the command's
             // part that uses it.
             &["--manifest-path", "crates/policy-cedar/Cargo.toml"],
-            &["-p", "steadfast-cli", "--features", "cedar", "--test", "policy"],
+            &["--workspace", "--features", "steadfast-cli/cedar", "--test", "policy"],
         ],
     };
     runs.iter()
@@ -106,7 +106,7 @@ mod tests {
                 "test --workspace --lib --bins --tests --examples --no-fail-fast",
                 "test --workspace --doc",
                 "test --manifest-path crates/policy-cedar/Cargo.toml",
-                "test -p steadfast-cli --features cedar --test policy",
+                "test --workspace --features steadfast-cli/cedar --test policy",
             ]
         );
     }
