@@ -8,6 +8,7 @@
 
 mod bench;
 mod boundaries;
+mod schema;
 mod servers;
 mod source;
 mod suite;

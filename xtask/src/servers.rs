@@ -7,7 +7,7 @@
 //! benchmarks wait for the disk, as their own defaults say.
 
 pub(crate) mod guard;
-mod install;
+pub(crate) mod install;
 mod mariadb;
 mod nats;
 mod postgres;
@@ -281,7 +281,7 @@ fn answers(client: &mut Command, path: &Path) -> bool {
 }
 
 /// A program on `PATH`, or in a folder that is often missing from an ordinary user's.
-fn find_program(name: &str) -> Option<PathBuf> {
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/usr/local/sbin", "/usr/libexec"].map(PathBuf::from);
     std::env::split_paths(&path).chain(usual).map(|folder| folder.join(name)).find(|p| p.is_file())

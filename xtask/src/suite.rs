@@ -8,6 +8,7 @@ use std::process::{Command, ExitStatus};
 
 use anyhow::{Context, Result};
 
+use crate::schema;
 use crate::servers::Servers;
 
 /// Arguments that choose targets: whoever gives one wants that and nothing else.
@@ -47,6 +48,7 @@ fn run_one(servers: &Servers, program: &str, args: &[String]) -> Result<u8> {
     let status = Command::new(program)
         .args(args)
         .envs(servers.variables())
+        .envs(schema::ensure()?)
         .status()
         .with_context(|| format!("running {program}"))?;
     Ok(code(status))
@@ -72,8 +74,10 @@ fn invocations(filter: Option<&str>, extra: &[String]) -> Vec<Vec<String>> {
         (false, false) => &[
             &["--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"],
             &["--workspace", "--doc"],
-            // In a workspace of its own, because of what it turns on in others.
+            // In a workspace of its own, because of what it turns on in others; so is the command's
+            // part that uses it.
             &["--manifest-path", "crates/policy-cedar/Cargo.toml"],
+            &["--workspace", "--features", "steadfast-cli/cedar", "--test", "policy"],
         ],
     };
     runs.iter()
@@ -102,6 +106,7 @@ mod tests {
                 "test --workspace --lib --bins --tests --examples --no-fail-fast",
                 "test --workspace --doc",
                 "test --manifest-path crates/policy-cedar/Cargo.toml",
+                "test --workspace --features steadfast-cli/cedar --test policy",
             ]
         );
     }
@@ -122,7 +127,7 @@ mod tests {
         );
         assert_eq!(joined(None, &["--package=xtask"]), ["test --package=xtask"]);
         assert_eq!(joined(None, &["--doc"]), ["test --workspace --doc"]);
-        assert_eq!(joined(None, &["--", "--test"]).len(), 3);
+        assert_eq!(joined(None, &["--", "--test"]).len(), 4);
     }
 
     #[test]

@@ -95,15 +95,14 @@ pub(crate) async fn effect(args: Args) -> anyhow::Result<ExitCode> {
                 limit,
                 ..ListInvocations::default()
             };
-            let mut table = Table::new(["ID", "AT", "CONNECTOR", "MEANT", "IS", "ANSWER"]);
+            let mut table = Table::new(["ID", "AT", "CONNECTOR", "MEANT", "IS", "COST", "ANSWER"]);
             for row in client.invocations(which).await? {
                 let whole = whole_call(&row);
                 let answer = row.error.as_ref().map_or(row.outputs.clone(), ToString::to_string);
-                let at = row.created_at.iso();
-                table.row(
-                    [row.invocation_id, at, row.connector, row.intended, row.verification, answer],
-                    whole,
-                );
+                let cost = row.cost_units.map_or_else(|| "-".to_owned(), |units| units.to_string());
+                let (at, is) = (row.created_at.iso(), row.verification);
+                let cells = [row.invocation_id, at, row.connector, row.intended, is, cost, answer];
+                table.row(cells, whole);
             }
             table.print(out);
         }
@@ -148,6 +147,7 @@ fn whole_call(row: &InvocationRow) -> serde_json::Value {
         "actual": row.actual, "inputs": row.inputs, "outputs": row.outputs,
         "side_effect": row.side_effect, "idempotency_key": row.idempotency_key,
         "verification": row.verification, "error": row.error, "latency_us": row.latency_us,
+        "cost_units": row.cost_units,
         "at": row.created_at.iso(),
     })
 }

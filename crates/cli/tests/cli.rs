@@ -164,43 +164,6 @@ fn what_is_not_there_is_said_with_its_code() {
     assert!(err.contains("--store"), "{err}");
 }
 
-/// R11, R12, R13
-#[test]
-fn a_chain_is_tried_on_a_command_without_anything_being_done() {
-    let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let policies = write(
-        "policies.toml",
-        "[[grants]]\nprincipal = \"system:scheduler\"\nallow = [\"warehouse.write\"]\n\
-         [commands.sync_vendor_sales]\npolicies = [\"permission\", \"cost\"]\n\
-         requires = [\"warehouse.write/{vendor_name}\"]\n",
-    );
-    let command = |who: &str| {
-        let text = format!(
-            "{{\"type\":\"sync_vendor_sales\",\"requested_by\":\"{who}\",\
-             \"payload\":{{\"vendor_name\":\"acme_sales\"}}}}"
-        );
-        write(&format!("{who}.json"), &text)
-    };
-    let (code, out, err) =
-        steadfast(&["policy", "test", &policies, "--command", &command("system:scheduler")]);
-    assert_eq!(code, 0, "{out}{err}");
-    assert!(out.contains("permission") && out.contains("cost"), "{out}");
-    let (code, out, _) =
-        steadfast(&["policy", "test", &policies, "--command", &command("user:nobody")]);
-    assert_eq!(code, 1, "{out}");
-    assert!(out.contains("lacks \"warehouse.write/acme_sales\""), "{out}");
-    let wrong = write("wrong.toml", "[commands.x]\npolicy = [\"permission\"]\n");
-    let (code, _, err) =
-        steadfast(&["policy", "test", &wrong, "--command", &command("user:nobody")]);
-    assert_ne!(code, 0);
-    assert!(err.contains("unknown field `policy`"), "{err}");
-}
-
 /// R33, X11: an empty store has nothing to approve, and says what is wrong with an answer.
 #[test]
 fn approvals_and_effects_are_listed_and_bad_answers_are_refused() {

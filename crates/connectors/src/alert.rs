@@ -3,6 +3,8 @@
 //! Invariants: only what a rule finds is sent; the address of a chat's webhook and the key of a
 //! pager are secrets, read anew for each attempt.
 
+use std::path::Path;
+
 use futures::future::BoxFuture;
 use reqwest::Client;
 use steadfast_core::alert::{Alerts, Notice};
@@ -42,13 +44,20 @@ impl Alert {
         post::address(url)?;
         let routing_key = SecretRef::parse(routing_key)?;
         let channel = Channel::PagerDuty { url: url.to_owned(), routing_key };
-        Ok(Self { client: post::client()?, alerts, channel })
+        Ok(Self { client: post::client(None)?, alerts, channel })
     }
 
     /// A chat with an incoming webhook such as Slack's, whose address is given by reference.
     pub fn slack(url: &str, alerts: Alerts) -> Result<Self> {
         let channel = Channel::Slack { url: SecretRef::parse(url)? };
-        Ok(Self { client: post::client()?, alerts, channel })
+        Ok(Self { client: post::client(None)?, alerts, channel })
+    }
+
+    /// Trusts only who is vouched for by an authority of this PEM file, instead of those that the
+    /// machine trusts.
+    pub fn trusting(mut self, pem_file: impl AsRef<Path>) -> Result<Self> {
+        self.client = post::client(Some(pem_file.as_ref()))?;
+        Ok(self)
     }
 
     async fn tell(&self, notice: &Notice, event: &CloudEvent, now: Timestamp) -> Result<Delivery> {

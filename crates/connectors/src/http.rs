@@ -13,6 +13,7 @@ mod request;
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -28,6 +29,7 @@ use self::answer::Exchange;
 pub(crate) use self::answer::retry_after;
 use self::guard::{Guard, Reach};
 use crate::secret::{Secret, SecretRef};
+use crate::trust;
 
 /// How long one exchange may take, from the connection to the last byte.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -67,6 +69,7 @@ pub struct Http {
     answer_bytes: usize,
     cost_header: Option<String>,
     reach: Reach,
+    authorities: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone)]
@@ -98,6 +101,7 @@ impl Http {
             answer_bytes: ANSWER_BYTES,
             cost_header: None,
             reach: Reach::Public,
+            authorities: None,
         }
     }
 
@@ -169,6 +173,13 @@ impl Http {
         self
     }
 
+    /// Trusts only who is vouched for by an authority of this PEM file, instead of those that the
+    /// machine trusts: for a vendor with an authority of its own.
+    pub fn trusting(mut self, pem_file: impl Into<PathBuf>) -> Self {
+        self.authorities = Some(pem_file.into());
+        self
+    }
+
     /// Checks the settings; nothing is connected to.
     pub fn build(self) -> Result<HttpConnector> {
         key::check("connector", &self.name)?;
@@ -187,18 +198,7 @@ impl Http {
         if let Some(name) = &self.cost_header {
             HeaderName::from_bytes(name.as_bytes()).map_err(|e| self.wrong(e))?;
         }
-        // Errors of the library say nothing about what was asked of it.
-        let client = Client::builder()
-            .user_agent(USER_AGENT)
-            .timeout(self.timeout)
-            .connect_timeout(CONNECT.min(self.timeout))
-            .redirect(redirect::Policy::none())
-            .retry(retry::never())
-            .referer(false)
-            .no_proxy()
-            .dns_resolver(Guard(self.reach))
-            .build()
-            .map_err(|e| self.wrong(e))?;
+        let client = self.client()?;
         let Self { name, scope, limits, retry, answer_bytes, cost_header, .. } = self;
         Ok(HttpConnector {
             name,
@@ -212,6 +212,24 @@ impl Http {
             answer_bytes,
             cost_header,
         })
+    }
+
+    fn client(&self) -> Result<Client> {
+        let client = Client::builder()
+            .user_agent(USER_AGENT)
+            .timeout(self.timeout)
+            .connect_timeout(CONNECT.min(self.timeout))
+            .redirect(redirect::Policy::none())
+            .retry(retry::never())
+            .referer(false)
+            .no_proxy()
+            .dns_resolver(Guard(self.reach));
+        let client = match &self.authorities {
+            Some(file) => trust::only(client, file).map_err(|e| self.wrong(e))?,
+            None => client,
+        };
+        // Errors of the library say nothing about what was asked of it.
+        client.build().map_err(|e| self.wrong(e))
     }
 
     fn base_url(&self) -> Result<Url> {

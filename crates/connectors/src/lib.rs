@@ -27,6 +27,8 @@ pub mod spool;
 #[cfg(feature = "sql")]
 pub mod sql;
 #[cfg(feature = "http")]
+mod trust;
+#[cfg(feature = "http")]
 mod webhook;
 
 #[cfg(feature = "http")]

@@ -4,6 +4,7 @@
 //! beyond its status and the wait it asks for; what is shown of an address holds no password and no
 //! query.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -14,19 +15,24 @@ use steadfast_core::time::Timestamp;
 
 use crate::causes::causes;
 use crate::http::retry_after;
+use crate::trust;
 
 /// Receivers answer before they work; longer than this none should take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 /// The longest wait that is believed.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// A client that follows no redirects.
-pub(crate) fn client() -> Result<Client> {
-    let made = Client::builder()
+/// A client that follows no redirects; it trusts whom the machine does, or a file's authorities.
+pub(crate) fn client(authorities: Option<&Path>) -> Result<Client> {
+    let settings = Client::builder()
         .redirect(redirect::Policy::none())
         .connect_timeout(Duration::from_secs(5))
-        .user_agent(concat!("steadfast/", env!("CARGO_PKG_VERSION")))
-        .build();
+        .user_agent(concat!("steadfast/", env!("CARGO_PKG_VERSION")));
+    let settings = match authorities {
+        Some(file) => trust::only(settings, file).map_err(|why| Error::invalid("SF-0907", why))?,
+        None => settings,
+    };
+    let made = settings.build();
     made.map_err(|error| failed(ErrorClass::PermanentConnectorError, error.to_string()))
 }
 

@@ -4,6 +4,7 @@
 //! receiver knows a repetition; the signature covers id, time of the attempt and body; the secret
 //! is read anew for each attempt.
 
+use std::path::Path;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -31,13 +32,20 @@ impl Webhook {
     /// `file:PATH`.
     pub fn new(url: &str, secret: &str) -> Result<Self> {
         let secrets = vec![SecretRef::parse(secret)?];
-        let (client, url) = (post::client()?, post::address(url)?);
+        let (client, url) = (post::client(None)?, post::address(url)?);
         Ok(Self { client, url, secrets, timeout: post::PATIENCE })
     }
 
     /// A second secret: while receivers change theirs, requests are signed with both.
     pub fn also_signed_with(mut self, secret: &str) -> Result<Self> {
         self.secrets.push(SecretRef::parse(secret)?);
+        Ok(self)
+    }
+
+    /// Trusts only who is vouched for by an authority of this PEM file, instead of those that the
+    /// machine trusts.
+    pub fn trusting(mut self, pem_file: impl AsRef<Path>) -> Result<Self> {
+        self.client = post::client(Some(pem_file.as_ref()))?;
         Ok(self)
     }
 

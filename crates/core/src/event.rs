@@ -8,11 +8,13 @@
 
 mod chain;
 mod cloud;
+mod removal;
 
 use crate::time::Timestamp;
 
 pub use chain::{Anchor, Break, Link, LinkBody, Walk};
 pub use cloud::CloudEvent;
+pub use removal::Removal;
 
 use sha2::{Digest, Sha256};
 

@@ -235,6 +235,11 @@ pub trait Policy: Send + Sync + 'static {
     fn stage(&self) -> Stage;
     /// What it makes of an act.
     fn decide(&self, act: &Act) -> Finding;
+    /// The payload's fields that it may have left out. A contract whose key, or whose needs, are
+    /// made of such a field is refused at the start; of one that is not named here, the command is.
+    fn redacts(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A policy made of a function.
@@ -246,6 +251,21 @@ impl<F: Fn(&Act) -> Finding + Send + Sync + 'static> Policy for PolicyFn<F> {
     }
     fn decide(&self, act: &Act) -> Finding {
         (self.1)(act)
+    }
+}
+
+/// A policy, and the payload's fields that it may have left out.
+pub struct Redacting<P>(pub P, pub Vec<String>);
+
+impl<P: Policy> Policy for Redacting<P> {
+    fn stage(&self) -> Stage {
+        self.0.stage()
+    }
+    fn decide(&self, act: &Act) -> Finding {
+        self.0.decide(act)
+    }
+    fn redacts(&self) -> Vec<String> {
+        self.1.clone()
     }
 }
 
@@ -268,6 +288,11 @@ impl Policies {
             Some(policy) => policy.decide(act),
             None => class::standard(stage, act),
         }
+    }
+
+    /// The payload's fields that a stage may have left out, as far as it says so.
+    pub fn redacts(&self, stage: Stage) -> Vec<String> {
+        self.stages.get(&stage).map(|policy| policy.redacts()).unwrap_or_default()
     }
 
     /// Asks the stages in their order; ends with the first that denies.

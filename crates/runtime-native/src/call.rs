@@ -58,6 +58,8 @@ pub(crate) struct Call {
     pub(crate) probing: bool,
     /// How often the receiver was asked and could not be reached.
     pub(crate) probes: u32,
+    /// The epoch in which the connector's call was begun that its unfinished record tells of.
+    pub(crate) made_in: Option<i64>,
     /// What it waits to be told.
     pub(crate) asking: Option<Asking>,
     /// The effect of another run that it finds out about, if it does.
@@ -70,6 +72,8 @@ pub(crate) struct Call {
     pub(crate) unentered: Vec<op::InvocationRow>,
     /// What was taken of budgets for the attempt under way.
     pub(crate) taken: Vec<Taken>,
+    /// What the attempt under way costs, where a budget counts that.
+    pub(crate) price: Option<i64>,
 }
 
 /// What somebody has to say before a call goes on.
@@ -111,6 +115,11 @@ impl Call {
     /// The effect that it is, if it is one.
     pub(crate) fn effect(&self) -> Option<&EffectSpec> {
         self.options.guard.as_ref()?.effect.as_ref()
+    }
+
+    /// Whether a connector carries it out.
+    pub(crate) fn is_by_connector(&self) -> bool {
+        self.options.guard.as_ref().is_some_and(|guard| guard.calling.is_some())
     }
 
     /// The type of the effect that it is; the step's own name for others.
@@ -156,10 +165,12 @@ impl Call {
         said: Option<Said>,
     ) -> Option<op::InvocationRow> {
         let mut row = self.row(execution, id).filter(|_| self.sent || self.blocked)?;
+        row.cost_units = self.price.filter(|_| self.sent);
         if let Some(said) = said {
-            let cost = said.cost_units.map(|units| format!(", {units} cost units"));
+            let units = said.cost_units.map(|units| units.min(limits::COST_UNITS));
+            row.cost_units = units.and_then(|u| i64::try_from(u).ok()).or(row.cost_units);
             row.actual = said.actual;
-            row.outputs = said.summary + cost.as_deref().unwrap_or_default();
+            row.outputs = said.summary;
         }
         let verification = match error {
             _ if self.blocked => "blocked",
@@ -183,7 +194,7 @@ impl Call {
         error: Option<&Error>,
     ) -> Option<op::InvocationRow> {
         let row = self.row(execution, id).filter(|_| self.governed)?;
-        let (intended, answered) = (format!("probe {}", row.intended), error.is_none());
+        let (intended, answered) = (format!("{}{}", op::PROBE, row.intended), error.is_none());
         Some(op::InvocationRow {
             invocation_id: format!("{}_p{number}", row.invocation_id),
             actual: if answered { intended.clone() } else { String::new() },
@@ -193,6 +204,36 @@ impl Call {
             error: error.cloned(),
             ..row
         })
+    }
+
+    /// A call that was begun by a worker that has not said what became of it, for the ledger: under
+    /// the id by which that worker would have entered it.
+    pub(crate) fn cut_off(
+        &self,
+        execution: &Execution,
+        id: u64,
+        begun: &Begun,
+    ) -> Option<op::InvocationRow> {
+        let row = self.row(execution, id)?;
+        let text = "its worker died, or lost the run, before it could say what became of it";
+        Some(op::InvocationRow {
+            invocation_id: invocation_id(&begun.place, begun.epoch, begun.attempt),
+            run_id: begun.run_id.clone(),
+            error: Some(Error::new(ErrorClass::Timeout, "SF-0842", text)),
+            latency_us: 0,
+            ..row
+        })
+    }
+
+    /// What the record of a begun attempt says: by whom, and how often its receiver was asked.
+    pub(crate) fn mark(&self) -> String {
+        let mut mark = serde_json::Map::new();
+        mark.extend(self.made_in.map(|epoch| ("epoch".to_owned(), epoch.into())));
+        mark.extend((self.probes > 0).then(|| ("probes".to_owned(), self.probes.into())));
+        match mark.is_empty() {
+            true => "null".to_owned(),
+            false => serde_json::Value::Object(mark).to_string(),
+        }
     }
 
     /// A call that was under way when its code stopped waiting for it, for the ledger.
@@ -211,13 +252,7 @@ impl Call {
         let calling = guard.calling.as_ref()?;
         let now = execution.now();
         Some(op::InvocationRow {
-            // By the epoch as well: whoever was fenced off made a call of its own.
-            invocation_id: format!(
-                "tool_{}_{}_{}",
-                execution.place(id),
-                execution.epoch(),
-                self.attempt
-            ),
+            invocation_id: invocation_id(&execution.place(id), execution.epoch(), self.attempt),
             command_id: execution.context().command_id.clone(),
             run_id: execution.run_id().to_owned(),
             connector: calling.connector.clone(),
@@ -231,6 +266,7 @@ impl Call {
             verification: "failed".to_owned(),
             error: None,
             latency_us: now.as_micros() - self.began_at.as_micros(),
+            cost_units: None,
             created_at: now,
         })
     }
@@ -258,6 +294,21 @@ impl Call {
             cool_down: breaker.cool_down,
         })
     }
+}
+
+/// By the epoch as well: whoever was fenced off made a call of its own.
+fn invocation_id(place: &str, epoch: i64, attempt: u32) -> String {
+    format!("tool_{place}_{epoch}_{attempt}")
+}
+
+/// An attempt that was begun, as its record has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Begun {
+    pub(crate) run_id: String,
+    /// The place in the run's code.
+    pub(crate) place: String,
+    pub(crate) epoch: i64,
+    pub(crate) attempt: u32,
 }
 
 /// An attempt that came to its end.

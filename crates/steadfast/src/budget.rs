@@ -12,7 +12,9 @@ use steadfast_core::connector::Connectors;
 use steadfast_core::gate::{CapReached, Leaving};
 use steadfast_core::policy::{Finding, in_both};
 use steadfast_core::{Error, Result, Timestamp, json, limits};
-use steadfast_store::op::Take;
+use steadfast_store::op::{BudgetRow, ListBudgets, Take};
+
+use crate::client::Client;
 
 const DAY_MICROS: i64 = 24 * 3600 * 1_000_000;
 
@@ -236,7 +238,7 @@ impl Budget {
             // A connector's own budget has no end.
             (false, false) => None,
         };
-        let meter = self.meter(leaving);
+        let meter = self.meter(&leaving.context.command_id, leaving.now);
         let of_it = leaving.owed.iter().filter(|(of, _)| *of == meter);
         let owed = of_it.fold(0i64, |sum, (_, more)| sum.saturating_add(*more));
         // As if it were charged already.
@@ -245,11 +247,12 @@ impl Budget {
         Some(Due { budget: self, take, wanted, owed })
     }
 
-    fn meter(&self, leaving: &Leaving<'_>) -> String {
+    /// Its name for a command and a moment.
+    fn meter(&self, command_id: &str, now: Timestamp) -> String {
         let any = || "*".to_owned();
-        let command = if self.by_command { leaving.context.command_id.clone() } else { any() };
+        let command = if self.by_command { command_id.to_owned() } else { any() };
         let connector = self.connector.clone().unwrap_or_else(any);
-        let day = if self.by_day { leaving.now.utc_date(0) } else { any() };
+        let day = if self.by_day { now.utc_date(0) } else { any() };
         let meter = format!("cost:{}:{command}:{connector}:{day}", self.counts.as_str());
         match meter.len() > limits::KEY_BYTES {
             true => format!("cost:{}", json::fingerprint(&meter)),
@@ -262,6 +265,63 @@ impl Budget {
         let whose = if self.by_command { " of this command" } else { "" };
         let when = if self.by_day { " of today" } else { "" };
         format!("{of}{whose}{when}")
+    }
+}
+
+/// Where a budget stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetState {
+    /// Its name in the store.
+    pub meter: String,
+    /// What it counts, in words: `cost units of "mailer" of today`.
+    pub counts: String,
+    /// How much is spent.
+    pub spent: u64,
+    /// Beyond it people are asked.
+    pub soft: Option<u64>,
+    /// Beyond it nobody is.
+    pub hard: Option<u64>,
+}
+
+impl BudgetState {
+    /// How much is left before people are asked, or before it is denied where nobody is.
+    pub fn left(&self) -> Option<u64> {
+        let cap = [self.soft, self.hard].into_iter().flatten().min()?;
+        Some(cap.saturating_sub(self.spent))
+    }
+}
+
+impl Client {
+    /// Where the budgets of this process stand now: those of a command as well, if it is named.
+    pub async fn budgets(&self, command_id: Option<&str>) -> Result<Vec<BudgetState>> {
+        let own = self.governance.as_deref().map_or(&[][..], |governance| &governance.budgets);
+        let now = self.inner.now();
+        let asked = own.iter().filter(|budget| command_id.is_some() || !budget.by_command);
+        let asked = asked.map(|budget| (budget, budget.meter(command_id.unwrap_or(""), now)));
+        let asked: Vec<(&Budget, String)> = asked.collect();
+        if asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let meters = asked.iter().map(|(_, meter)| meter.clone()).collect();
+        let limit = asked.len();
+        let known = self.spent(ListBudgets { meters, limit, ..ListBudgets::default() }).await?;
+        let state = |(budget, meter): (&Budget, String)| {
+            let row = known.iter().find(|row| row.meter == meter);
+            BudgetState {
+                counts: format!("{}{}", budget.counts.noun(), budget.scope()),
+                spent: row.map_or(0, |row| row.spent.unsigned_abs()),
+                soft: budget.soft,
+                hard: budget.hard,
+                meter,
+            }
+        };
+        Ok(asked.into_iter().map(state).collect())
+    }
+
+    /// What is spent of budgets, whichever process has them, by their names in the store.
+    pub async fn spent(&self, mut which: ListBudgets) -> Result<Vec<BudgetRow>> {
+        self.inner.workspace().clone_into(&mut which.workspace);
+        Ok(self.inner.ask(which).await?.0)
     }
 }
 

@@ -83,6 +83,15 @@ impl Client {
     /// Walks the whole chain of events, and says where it is broken, if it is. `noted` is an
     /// earlier end of the chain: with it, a chain that was rewritten as a whole is found out too.
     pub async fn verify_events(&self, noted: Option<&Anchor>) -> Result<Verified> {
+        let found = self.walk_events(noted).await?;
+        match found.broken {
+            // Retention, and whoever numbers what it tells, may have come between two pages.
+            Some(Break::Untold(_)) => self.walk_events(noted).await,
+            _ => Ok(found),
+        }
+    }
+
+    async fn walk_events(&self, noted: Option<&Anchor>) -> Result<Verified> {
         let mut page = self.links(0).await?;
         let mut walk = Walk::from(page.base.clone());
         let mut base = page.base.clone();
@@ -96,6 +105,7 @@ impl Client {
                 break;
             }
             if !more {
+                broken = walk.all_told(&page.base, &page.unsealed).err();
                 break;
             }
             page = self.links(walk.at().seq).await?;

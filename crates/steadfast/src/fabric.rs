@@ -421,7 +421,8 @@ impl Builder {
         registry.state.insert(activity::Log(store.clone()));
         let governance = Arc::new(self.governance);
         let workspace = self.config.workspace.clone();
-        govern(&mut registry, &governance, &contracts, &store, workspace)?;
+        let gate = (store.clone(), env.clone(), workspace);
+        govern(&mut registry, &governance, &contracts, gate)?;
         let desk = agent::Desk::default();
         registry.state.insert(desk.clone());
         let worker = Worker::start(env, store, registry, self.config).await?;
@@ -452,8 +453,7 @@ fn govern(
     registry: &mut Registry,
     governance: &Arc<Governance>,
     contracts: &Contracts,
-    store: &OpenStore,
-    workspace: String,
+    (store, env, workspace): (OpenStore, Arc<dyn Env>, String),
 ) -> Result<()> {
     let book = Arc::new(contracts.book());
     registry.state.insert((*book).clone());
@@ -465,7 +465,7 @@ fn govern(
     registry.state.insert(contracts.undoers());
     registry.state.insert(compensate::Ledger(store.clone()));
     registry.add_named(COMPENSATE, limits::RECOVERY_ATTEMPTS, compensate::compensate)?;
-    let (governance, store) = (governance.clone(), store.clone());
-    registry.gate = Some(Arc::new(Gatekeeper { governance, book, store, workspace }));
+    let governance = governance.clone();
+    registry.gate = Some(Arc::new(Gatekeeper { governance, book, store, env, workspace }));
     Ok(())
 }

@@ -9,6 +9,7 @@ pub(crate) mod filter;
 pub(crate) mod ingress;
 pub(crate) mod perform;
 pub(crate) mod publish;
+pub(crate) mod rehearse;
 pub(crate) mod router;
 pub(crate) mod scheduler;
 pub(crate) mod spend;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use steadfast_core::command::CommandType;
-use steadfast_core::connector::{Connector, Connectors, Operation};
-use steadfast_core::policy::{Grants, Judgement, Policies, Policy};
+use steadfast_core::connector::{Connector, Connectors, Inbound, Operation, Outbound};
+use steadfast_core::policy::{Grants, Policies, Policy};
 use steadfast_core::{Error, ErrorClass, Result, limits};
 
 use crate::budget::Budget;
@@ -46,14 +47,15 @@ impl Governance {
         self
     }
 
-    /// What the chain of a contract decides of a command. Nothing is written.
-    pub fn judge(
-        &self,
-        contract: &CommandType,
-        payload: &serde_json::Value,
-        requested_by: &str,
-    ) -> Result<Judgement> {
-        crate::flow::admit::try_out(self, contract, payload, requested_by)
+    /// A connector's scope without the connector, to try policies out: nothing can be sent by it.
+    pub fn scope(
+        mut self,
+        connector: impl Into<String>,
+        operations: impl IntoIterator<Item = Operation>,
+    ) -> Result<Self> {
+        let (name, operations) = (connector.into(), operations.into_iter().collect());
+        self.connectors.add(Arc::new(ScopeAlone { name, operations }))?;
+        Ok(self)
     }
 
     /// Refuses what could never hold: limits that let nothing through, budgets of connectors that
@@ -73,6 +75,10 @@ impl Governance {
         }
         self.budgets.iter().try_for_each(|budget| budget.check(&self.connectors))?;
         for contract in contracts {
+            for stage in contract.chain() {
+                let fields = self.policies.redacts(stage);
+                fields.iter().try_for_each(|field| contract.check_redacted(field))?;
+            }
             for call in &contract.calls {
                 let (connector, operation) = call.split_once(' ').unwrap_or((call, ""));
                 if self.connectors.operation(connector, operation).is_none() {
@@ -89,6 +95,30 @@ impl Governance {
 
     pub(crate) fn connector(&mut self, connector: Arc<dyn Connector>) -> Result<()> {
         self.connectors.add(connector)
+    }
+}
+
+/// What a connector is meant for, known here without the way out.
+struct ScopeAlone {
+    name: String,
+    operations: Vec<Operation>,
+}
+
+impl Connector for ScopeAlone {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn scope(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    fn send<'a>(&'a self, request: &'a Outbound) -> BoxFuture<'a, Result<Inbound>> {
+        let text = format!(
+            "of connector \"{}\" only the scope is known here; \"{}\" was not sent",
+            self.name, request.operation
+        );
+        Box::pin(std::future::ready(Err(Error::invalid("SF-0805", text))))
     }
 }
 

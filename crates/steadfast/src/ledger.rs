@@ -1,14 +1,12 @@
 //! The ledger: effects and calls as they are kept, and what a person says of an effect that nobody
 //! knows about.
 
-use steadfast_core::policy::Judgement;
 use steadfast_core::{EffectStatus, Error, ErrorClass, Result, key, limits};
 use steadfast_store::op::{
     self, EffectRow, InvocationRow, ListEffects, ListInvocations, Resolve, ResolvedEffect, Truth,
 };
 
 use crate::client::Client;
-use crate::governance::undecided;
 
 /// Most batches of meters removed at once; the rest is for the next time.
 const SWEEPS: usize = 20;
@@ -70,18 +68,6 @@ impl Client {
                 Err(Error::new(ErrorClass::NotFound, "SF-0834", text))
             }
         }
-    }
-
-    /// What the policies of this process would decide of a command. Nothing is written.
-    pub fn try_policies(
-        &self,
-        command_type: &str,
-        payload: &serde_json::Value,
-        requested_by: &str,
-    ) -> Result<Judgement> {
-        let contract = &self.contracts.get(command_type)?.command;
-        let governance = self.governance.as_deref().ok_or_else(|| undecided(command_type))?;
-        governance.judge(contract, payload, requested_by)
     }
 }
 

@@ -52,11 +52,12 @@ mod sink;
 mod start;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod transaction;
+mod trial;
 mod trigger;
 
 pub use activity::{Activity, TaskTemplate};
 pub use agent::propose;
-pub use budget::Budget;
+pub use budget::{Budget, BudgetState};
 pub use client::{Client, RunInfo, Runs};
 pub use command::{Command, CommandInfo, SubmitCall};
 pub use contract::Contract;
@@ -100,9 +101,10 @@ pub use steadfast_core::{
 pub use steadfast_runtime_native::{Explanation, Rule};
 pub use steadfast_store::Tally;
 pub use steadfast_store::op::{
-    ActivityRow, ApprovalRow, CommandRow, DeadLetter, Decided, EffectRow, EventRow, Holder,
-    InvocationRow, ListApprovals, ListCommands, ListEffects, ListEvents, ListInvocations, Parent,
-    RunFilter, SinkReport, SinkRow, SinkState, Sinks, TaskRow, TriggerState, Truth,
+    ActivityRow, ApprovalRow, BudgetRow, CommandRow, DeadLetter, Decided, EffectRow, EventRow,
+    Holder, InvocationRow, ListApprovals, ListBudgets, ListCommands, ListEffects, ListEvents,
+    ListInvocations, Parent, RunFilter, SinkReport, SinkRow, SinkState, Sinks, TaskRow,
+    TriggerState, Truth,
 };
 #[cfg(feature = "mysql")]
 pub use transaction::mysql;
@@ -110,6 +112,7 @@ pub use transaction::mysql;
 pub use transaction::postgres;
 #[cfg(feature = "sqlite")]
 pub use transaction::sqlite;
+pub use trial::{Deed, Trial, Tried};
 pub use trigger::{OnEvent, Schedule};
 
 /// The parts below, for tools and adapters. Not covered by the promises about compatibility.

@@ -80,9 +80,6 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::Decide(op) => Reply::Decide(approval::decide(tx, op).await?),
         Op::SettleApprovals(op) => Reply::SettleApprovals(approval::settle(tx, op).await?),
         Op::Resolve(op) => Reply::Resolve(effect::resolve(tx, op).await?),
-        Op::ListEffects(op) => Reply::ListEffects(effect::list(tx, op).await?),
-        Op::ListInvocations(op) => Reply::ListInvocations(effect::invocations(tx, op).await?),
-        Op::ListApprovals(op) => Reply::ListApprovals(approval::list(tx, op).await?),
         Op::PutTrigger(op) => Reply::PutTrigger(trigger::put(tx, op).await?),
         Op::Advance(op) => Reply::Advance(trigger::advance(tx, op).await?),
         Op::Backfill(op) => Reply::Backfill(trigger::backfill(tx, op).await?),
@@ -94,6 +91,17 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::TakeOutbox(op) => Reply::TakeOutbox(outbox::take(tx, op).await?),
         Op::SettleOutbox(op) => Reply::SettleOutbox(outbox::settle(tx, op).await?),
         Op::Redrive(op) => Reply::Redrive(outbox::redrive(tx, op).await?),
+        reads => return look(tx, reads).await,
+    })
+}
+
+/// What only looks.
+async fn look(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
+    Ok(match op {
+        Op::ListEffects(op) => Reply::ListEffects(effect::list(tx, op).await?),
+        Op::ListBudgets(op) => Reply::ListBudgets(meter::budgets(tx, op).await?),
+        Op::ListInvocations(op) => Reply::ListInvocations(effect::invocations(tx, op).await?),
+        Op::ListApprovals(op) => Reply::ListApprovals(approval::list(tx, op).await?),
         Op::ReadChain(op) => Reply::ReadChain(publish::read_chain(tx, op).await?),
         Op::ListSinks(op) => Reply::ListSinks(outbox::list(tx, op).await?),
         Op::ListDead(op) => Reply::ListDead(outbox::dead(tx, op).await?),
@@ -114,6 +122,7 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::ListQueues(op) => Reply::ListQueues(queue::list(tx, op).await?),
         Op::InspectQueue(op) => Reply::InspectQueue(queue::inspect(tx, op).await?),
         Op::ListWorkers(op) => Reply::ListWorkers(read::list_workers(tx, op).await?),
+        writes => unreachable!("invariant: {} is carried out above", writes.name()),
     })
 }
 

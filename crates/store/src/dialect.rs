@@ -41,7 +41,7 @@ const EFFECT_COLUMNS: &str = "domain_effect_id, command_id, executed_by_run_id, 
 /// Columns of `connector_invocations`, in the order in which `InvocationRow` is read.
 const INVOCATION_COLUMNS: &str = "invocation_id, command_id, run_id, connector_name, agent_name, \
     intended_action, actual_action, input_digest, output_summary, side_effect, idempotency_key, \
-    verification_status, error, latency_us, created_at";
+    verification_status, error, latency_us, cost_units, created_at";
 /// Columns of `approvals`, in the order in which `ApprovalRow` is read.
 const APPROVAL_COLUMNS: &str = "approval_id, approval_type, action, reason, request_payload, \
     request_hash, requested_by, approvers, among, expires_at, escalate_at, command_id, run_id, \

@@ -121,6 +121,7 @@ fn concern(op: &Op) -> Option<(&String, &String)> {
         | Op::ListCommands(_)
         | Op::ListEvents(_)
         | Op::ListEffects(_)
+        | Op::ListBudgets(_)
         | Op::ListInvocations(_)
         | Op::ListApprovals(_)
         | Op::ListTriggers(_)

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::statement;
 
 /// The version this program writes.
-pub(crate) const VERSION: i64 = 5;
+pub(crate) const VERSION: i64 = 6;
 /// The table that holds the version; created first, so that it can be asked.
 pub(crate) const VERSION_TABLE: &str = "steadfast_schema";
 /// The key of the lock that keeps two processes from migrating at once.
@@ -49,8 +49,14 @@ pub(crate) fn statements(dialect: Dialect, from: i64) -> Result<Vec<Ddl>, Error>
         return Ok(ddl);
     }
     // A table that is made now has all of its columns.
-    let made_now = ["add_domain_events", "add_activity_runs"];
-    let whole = |name: &str| from < 3 && made_now.iter().any(|table| name.starts_with(table));
+    let made_in = [
+        (3, "add_domain_events"),
+        (3, "add_activity_runs"),
+        (4, "add_meters"),
+        (4, "add_connector_invocations"),
+    ];
+    let whole =
+        |name: &str| made_in.iter().any(|(made, table)| from < *made && name.starts_with(table));
     let added = ADDED.iter().filter(|(since, name)| from < *since && !whole(name));
     ddl.extend(added.map(|(_, name)| create(dialect, name)));
     if from < 4 {
@@ -108,6 +114,10 @@ const ADDED: &[(i64, &str)] = &[
     (5, "add_activity_runs__status"),
     (5, "add_activity_runs__error"),
     (5, "add_activity_runs__finished_at"),
+    (6, "add_meters__past_at"),
+    (6, "set_meters__past_at"),
+    (6, "create_meters_past"),
+    (6, "add_connector_invocations__cost_units"),
 ];
 
 fn create(dialect: Dialect, name: &str) -> Ddl {
@@ -116,6 +126,7 @@ fn create(dialect: Dialect, name: &str) -> Ddl {
     let creates = match name.strip_prefix("add_") {
         Some(column) if column.contains("__") => column.replacen("__", ".", 1),
         Some(column) => column.replacen('_', ".", 1),
+        None if name.starts_with("set_") => String::new(),
         None => name.trim_start_matches("create_").to_owned(),
     };
     Ddl { creates, sql }

@@ -276,6 +276,8 @@ operations! {
     ListCommands -> CommandPage, Read;
     /// Effects, in the order of their commands.
     ListEffects -> Effects, Read;
+    /// What is spent of budgets.
+    ListBudgets -> Budgets, Read;
     /// Calls of connectors, oldest first.
     ListInvocations -> Invocations, Read;
     /// Questions to people.

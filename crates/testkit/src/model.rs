@@ -189,9 +189,6 @@ impl Model {
             Op::Supply(op) => Reply::Supply(self.supply(op)),
             Op::TakeBack(op) => Reply::TakeBack(self.take_back(op)),
             Op::Resolve(op) => Reply::Resolve(self.resolve(op)),
-            Op::ListEffects(op) => Reply::ListEffects(self.list_effects(op)),
-            Op::ListInvocations(op) => Reply::ListInvocations(self.list_invocations(op)),
-            Op::ListApprovals(op) => Reply::ListApprovals(self.list_approvals(op)),
             Op::PutTrigger(op) => Reply::PutTrigger(self.put_trigger(op)),
             Op::Advance(op) => Reply::Advance(self.advance(op)),
             Op::Backfill(op) => Reply::Backfill(self.backfill(op)),
@@ -203,6 +200,17 @@ impl Model {
             Op::TakeOutbox(op) => Reply::TakeOutbox(self.take_outbox(op)),
             Op::SettleOutbox(op) => Reply::SettleOutbox(self.settle_outbox(op)),
             Op::Redrive(op) => Reply::Redrive(self.redrive(op)),
+            reads => return Ok(self.look(reads)),
+        })
+    }
+
+    /// What only looks.
+    fn look(&self, op: &Op) -> Reply {
+        match op {
+            Op::ListEffects(op) => Reply::ListEffects(self.list_effects(op)),
+            Op::ListBudgets(op) => Reply::ListBudgets(self.list_budgets(op)),
+            Op::ListInvocations(op) => Reply::ListInvocations(self.list_invocations(op)),
+            Op::ListApprovals(op) => Reply::ListApprovals(self.list_approvals(op)),
             Op::ReadChain(op) => Reply::ReadChain(self.read_chain(op)),
             Op::ListSinks(op) => Reply::ListSinks(self.list_sinks(op)),
             Op::ListDead(op) => Reply::ListDead(self.list_dead(op)),
@@ -223,7 +231,8 @@ impl Model {
             Op::ListQueues(op) => Reply::ListQueues(self.list_queues(op)),
             Op::InspectQueue(op) => Reply::InspectQueue(self.inspect_queue(op)),
             Op::ListWorkers(op) => Reply::ListWorkers(self.list_workers(op)),
-        })
+            writes => unreachable!("invariant: {} is carried out above", writes.name()),
+        }
     }
 
     fn each(&mut self, end: &mut dyn FnMut(&mut dyn Undo)) {

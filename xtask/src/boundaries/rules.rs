@@ -47,6 +47,7 @@ pub(crate) const LAYERS: &[Layer] = &[
         &[
             "steadfast",
             "steadfast-connectors",
+            "steadfast-policy-cedar",
             "steadfast-server",
             "steadfast-store",
             "steadfast-sync",

@@ -6,7 +6,7 @@
 
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::{Kind, find_program, is_root, mariadb, nats, postgres};
 
@@ -18,14 +18,21 @@ pub(super) fn ensure(needed: &[Kind]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let packages: Vec<&str> = missing.iter().map(|kind| package(*kind)).collect();
-    if find_program("apt-get").is_none() {
+    let names: Vec<&str> = missing.iter().map(|kind| package(*kind)).collect();
+    packages(&names).with_context(|| {
         let variables: Vec<&str> = missing.iter().map(|kind| kind.variable()).collect();
-        bail!(
-            "no {} here, and no apt-get to install it with: install it, or set {}",
-            packages.join(" and "),
-            variables.join(" and ")
-        );
+        format!("running ones may be named by {}", variables.join(" and "))
+    })?;
+    match missing.iter().find(|kind| !is_present(**kind)) {
+        Some(kind) => bail!("{} is installed, but its programs are not found", package(*kind)),
+        None => Ok(()),
+    }
+}
+
+/// Installs packages of the distribution.
+pub(crate) fn packages(packages: &[&str]) -> Result<()> {
+    if find_program("apt-get").is_none() {
+        bail!("no {} here, and no apt-get to install it with", packages.join(" and "));
     }
     eprintln!("installing {}", packages.join(" and "));
     // Old package lists may still do.
@@ -33,13 +40,10 @@ pub(super) fn ensure(needed: &[Kind]) -> Result<()> {
         eprintln!("apt-get update failed; trying with the lists at hand");
     }
     let install = ["install", "-y", "--no-install-recommends"];
-    if !apt_get(&[&WAIT_FOR_LOCK[..], &install, &packages].concat())? {
+    if !apt_get(&[&WAIT_FOR_LOCK[..], &install, packages].concat())? {
         bail!("apt-get could not install {}", packages.join(" and "));
     }
-    match missing.iter().find(|kind| !is_present(**kind)) {
-        Some(kind) => bail!("{} is installed, but its programs are not found", package(*kind)),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 fn is_present(kind: Kind) -> bool {

@@ -1,9 +1,9 @@
 //! A process that dies in the middle of a load into a file: in whichever write it is, the partition
 //! is the old one or the new one.
 //!
-//! The kernel does the killing: past its file size limit a process gets SIGXFSZ inside `write`. With
-//! a limit that grows page by page, every write that makes the file or its log longer is once the
-//! last one.
+//! The kernel does the killing: past its file size limit a process gets SIGXFSZ inside `write`.
+//! With a limit that grows page by page, every write that makes the file or its log longer is once
+//! the last one.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;

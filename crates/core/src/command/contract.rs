@@ -320,6 +320,24 @@ impl CommandType {
         self.requires.iter().map(|need| Template::parse(need)?.render(&[payload])).collect()
     }
 
+    /// Refuses a field of the payload that has to be left out, where the key or the needs are made
+    /// of it: they are kept, and shown to everybody.
+    pub fn check_redacted(&self, field: &str) -> Result<()> {
+        let key = self.key_template.iter().map(|text| ("key_template", text));
+        for (name, text) in key.chain(self.requires.iter().map(|text| ("requires", text))) {
+            let template = Template::parse(text)?;
+            if let Some(hole) = template.holes().find(|hole| overlap(hole, field)) {
+                let text = format!(
+                    "command type \"{}\": {name}: {{{hole}}} is made of \"{field}\", which policy \
+                     has left out of payloads",
+                    self.name
+                );
+                return Err(Error::new(ErrorClass::PolicyDenied, "SF-0843", text));
+            }
+        }
+        Ok(())
+    }
+
     /// The key of one of its effects.
     pub fn effect_key(
         &self,
@@ -390,6 +408,12 @@ impl CommandType {
             format!("command type \"{}\" needs {names}, which {runtime} lacks", self.name),
         ))
     }
+}
+
+/// Whether one path is the other, or leads into what the other names; `*` is any item of a list.
+fn overlap(one: &str, other: &str) -> bool {
+    let same = |(a, b): (&str, &str)| a == b || a == "*" || b == "*";
+    one.split('.').zip(other.split('.')).all(same)
 }
 
 fn wrong(field: &str, why: &str) -> Error {

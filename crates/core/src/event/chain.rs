@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::removal::{Gone, Removal};
 use super::{Facts, link};
 
 /// A place in the chain, and the link there: noted elsewhere, it shows later that nothing before it
@@ -37,6 +38,8 @@ pub enum LinkBody {
         digest: String,
         /// The link that is written in it.
         hash: String,
+        /// What it tells of, if it is retention's.
+        removal: Option<Removal>,
     },
     /// A row that retention removed: the digest it had.
     Removed(String),
@@ -57,6 +60,8 @@ pub enum Break {
     Unknown(i64, String),
     /// The chain's head, or what was noted elsewhere, does not follow from the rows.
     Head(i64),
+    /// The row is gone, or everything up to its number is, and no event of retention tells of it.
+    Untold(i64),
 }
 
 impl Break {
@@ -68,7 +73,8 @@ impl Break {
             | Self::Reordered(seq, _, _)
             | Self::Forged(seq, _)
             | Self::Unknown(seq, _)
-            | Self::Head(seq) => *seq,
+            | Self::Head(seq)
+            | Self::Untold(seq) => *seq,
         }
     }
 
@@ -81,6 +87,7 @@ impl Break {
             Self::Forged(..) => "forged",
             Self::Unknown(..) => "unknown",
             Self::Head(..) => "head",
+            Self::Untold(..) => "untold",
         }
     }
 }
@@ -100,6 +107,9 @@ impl fmt::Display for Break {
             Self::Head(seq) => {
                 write!(f, "the link noted for number {seq} does not follow from the events")
             }
+            Self::Untold(seq) => {
+                write!(f, "the event with number {seq} is gone, and no retention tells of it")
+            }
         }
     }
 }
@@ -112,12 +122,13 @@ pub struct Walk {
     pub kept: u64,
     /// Places whose rows retention has removed.
     pub removed: u64,
+    gone: Gone,
 }
 
 impl Walk {
     /// Begins behind a place that is trusted.
     pub fn from(at: Anchor) -> Self {
-        Self { at, kept: 0, removed: 0 }
+        Self { at, kept: 0, removed: 0, gone: Gone::default() }
     }
 
     /// How far the chain is whole.
@@ -167,6 +178,13 @@ impl Walk {
         }
     }
 
+    /// Refuses a chain of which something is gone that no event of retention tells of. `unsealed`
+    /// are those that have no number yet. Asked at the chain's end.
+    pub fn all_told(&mut self, base: &Anchor, unsealed: &[Removal]) -> Result<(), Break> {
+        unsealed.iter().for_each(|removal| self.gone.told(removal));
+        self.gone.untold(base).map_or(Ok(()), |seq| Err(Break::Untold(seq)))
+    }
+
     fn beyond(&self, found: &Link, head: &Anchor) -> Break {
         match &found.body {
             _ if self.at.seq < head.seq => Break::Missing(self.at.seq + 1),
@@ -180,14 +198,19 @@ impl Walk {
         let hash = match &rest[0].body {
             LinkBody::Removed(digest) => {
                 self.removed += 1;
+                self.gone.found(seq);
                 link(&self.at.hash, digest)
             }
-            LinkBody::Kept { event_id, digest, hash } => {
+            LinkBody::Kept { event_id, digest, hash, removal } => {
                 let right = link(&self.at.hash, digest);
                 if right != *hash {
                     return Err(self.why(rest, head, event_id, hash, &right));
                 }
                 self.kept += 1;
+                // Nobody tells of what has not happened yet.
+                if let Some(removal) = removal.as_ref().filter(|r| r.ends().1 < seq) {
+                    self.gone.told(removal);
+                }
                 right
             }
         };
@@ -199,7 +222,7 @@ impl Walk {
     fn why(&self, rest: &[Link], head: &Anchor, id: &str, written: &str, right: &str) -> Break {
         let seq = rest[0].seq;
         for other in &rest[1..] {
-            if let LinkBody::Kept { event_id, digest, hash } = &other.body
+            if let LinkBody::Kept { event_id, digest, hash, .. } = &other.body
                 && link(&self.at.hash, digest) == *hash
             {
                 return Break::Reordered(seq, other.seq, event_id.clone());
@@ -222,7 +245,8 @@ impl Link {
     /// A row as it is found.
     pub fn kept(seq: i64, facts: &Facts<'_>, hash: String) -> Self {
         let (event_id, digest) = (facts.event_id.to_owned(), facts.digest());
-        Self { seq, body: LinkBody::Kept { event_id, digest, hash } }
+        let removal = Removal::of(facts);
+        Self { seq, body: LinkBody::Kept { event_id, digest, hash, removal } }
     }
 }
 
@@ -238,7 +262,8 @@ mod tests {
             let digest = genesis(name);
             at = Anchor { seq: at.seq + 1, hash: link(&at.hash, &digest) };
             let (event_id, hash) = ((*name).to_owned(), at.hash.clone());
-            links.push(Link { seq: at.seq, body: LinkBody::Kept { event_id, digest, hash } });
+            let body = LinkBody::Kept { event_id, digest, hash, removal: None };
+            links.push(Link { seq: at.seq, body });
         }
         (links, at)
     }

@@ -8,7 +8,6 @@ use steadfast_core::driver::{
 use steadfast_core::{Error, ErrorClass, Timestamp};
 use steadfast_store::op::{self, Entry, With};
 
-use super::doubt::probes_of;
 use super::{Execution, Exit, Step};
 use crate::call::{Attempt, Call, Ended};
 use crate::waits::Wait;
@@ -163,12 +162,14 @@ impl Execution {
             doubt: None,
             probing: false,
             probes: 0,
+            made_in: None,
             asking: None,
             settles: None,
             consume: None,
             notes: Vec::new(),
             unentered: Vec::new(),
             taken: Vec::new(),
+            price: None,
         }
     }
 
@@ -252,7 +253,7 @@ impl Execution {
             call.attempt = known.attempt;
             call.started_at = known.started_at;
             (call.begun, call.unclear) = (true, true);
-            call.probes = probes_of(&known);
+            self.found_begun(id, &mut call, &known);
             if let Some(outcome) = self.told_late(id).await? {
                 (call.begun, call.unclear) = (false, false);
                 self.calls.insert(id, call);

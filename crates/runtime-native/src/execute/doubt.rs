@@ -15,7 +15,7 @@ use steadfast_store::op::{self, EffectChange, Govern, With};
 
 use super::govern::begun;
 use super::{Execution, Step, settle, stopped};
-use crate::call::{Asking, Call, Ended};
+use crate::call::{Asking, Begun, Call, Ended};
 use crate::waits::Wait;
 
 impl Execution {
@@ -52,7 +52,6 @@ impl Execution {
             call.probes = probes;
             // On record, so that it comes to an end also where the run is put away between.
             let mut entry = begun(id, &call);
-            entry.record.outcome = Ok(serde_json::json!({ "probes": probes }).to_string());
             call.recorded = true;
             if !call.unentered.is_empty() {
                 let invocations = std::mem::take(&mut call.unentered);
@@ -137,6 +136,17 @@ impl Execution {
             ..op::ListEffects::default()
         };
         Ok(self.hub.store.ask(list).await.map_err(stopped)?.0.pop())
+    }
+
+    /// Takes over what the record of a begun attempt says. A connector's call that was cut off is
+    /// entered in the ledger with the call's next record.
+    pub(super) fn found_begun(&self, id: u64, call: &mut Call, known: &Record) {
+        (call.made_in, call.probes) = marked(known);
+        if let Some(epoch) = call.made_in.filter(|_| self.is_governed()) {
+            let run_id = self.run.run_id.clone();
+            let begun = Begun { run_id, place: self.place(id), epoch, attempt: call.attempt };
+            call.unentered.extend(call.cut_off(self, id, &begun));
+        }
     }
 
     fn is_governed(&self) -> bool {
@@ -226,9 +236,10 @@ fn probe_body(guard: Arc<Guard>) -> Arc<Body> {
     }))
 }
 
-/// How often the receiver was asked in vain, as the record of a begun attempt has it.
-pub(super) fn probes_of(record: &Record) -> u32 {
+/// What the record of a begun attempt has noted: see [`Call::mark`].
+pub(super) fn marked(record: &Record) -> (Option<i64>, u32) {
     let text = record.outcome.as_deref().unwrap_or_default();
     let noted: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
-    noted["probes"].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0)
+    let probes = noted["probes"].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+    (noted["epoch"].as_i64(), probes)
 }

@@ -38,6 +38,8 @@ impl Execution {
                 Passage::Go => {
                     call.governed = true;
                     call.taken = std::mem::take(&mut verdict.taken);
+                    let priced = call.taken.iter().filter(|taken| taken.units && taken.amount > 0);
+                    call.price = priced.map(|taken| taken.amount).next();
                     self.judged(id, &mut call, &verdict);
                     if let Some(result) = self.done_before(id, &call, &guard).await? {
                         self.calls.insert(id, call);
@@ -138,6 +140,7 @@ impl Execution {
     async fn go(&mut self, id: u64, mut call: Call, begins: Option<EffectChange>) -> Step<bool> {
         let first = call.kind == Kind::Effect && (!call.recorded || call.once || begins.is_some());
         if first {
+            call.made_in = begins.as_ref().map(|_| self.epoch()).filter(|_| call.is_by_connector());
             let mut entry = begun(id, &call);
             entry.with = begins.map(|effect| {
                 let events = self.begin_events(id, &mut call);
@@ -301,9 +304,12 @@ impl Execution {
         let charges = call.charges(said.as_ref());
         let mut invocations = std::mem::take(&mut call.unentered);
         invocations.extend(call.invocation(self, id, record.outcome.as_ref().err(), said));
+        // By the epoch as well, as calls are.
+        let known = || format!("{}_{}_{}", self.place(id), self.epoch(), call.attempt);
         let with = Govern {
             events,
             effect,
+            charged_as: if charges.is_empty() { String::new() } else { known() },
             charges,
             invocations,
             health: call.health(&record.outcome, &self.registry),
@@ -430,7 +436,7 @@ pub(super) fn refused(why: String) -> Error {
 
 /// The record of an attempt that is about to be made.
 pub(super) fn begun(id: u64, call: &Call) -> Entry {
-    let mut record = Record::done(id, 0, &call.name, call.kind, Ok("null".to_owned()));
+    let mut record = Record::done(id, 0, &call.name, call.kind, Ok(call.mark()));
     record.state = RecordState::Executing;
     record.input.clone_from(&call.input);
     record.attempt = call.attempt;

@@ -14,10 +14,10 @@ use steadfast_core::{EffectStatus, Error, ErrorClass, Timestamp};
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Entry, With};
 
-use super::doubt::probes_of;
+use super::doubt::marked;
 use super::govern::begun;
 use super::{Execution, Step, driver, place, stopped};
-use crate::call::{Call, Ended, Look, Settling};
+use crate::call::{Begun, Call, Ended, Look, Settling};
 
 impl Execution {
     pub(super) async fn begin_settle(
@@ -33,7 +33,7 @@ impl Execution {
             call.recorded = true;
             call.attempt = known.attempt;
             call.started_at = known.started_at;
-            call.probes = probes_of(&known);
+            (call.made_in, call.probes) = marked(&known);
             settles.known = Some(match known.state {
                 RecordState::Retrying => Look::Due(known.next_at),
                 RecordState::Executing | RecordState::Done => Look::Begun,
@@ -66,8 +66,18 @@ impl Execution {
         // Without its code it cannot be repeated. People have allowed it when it was begun.
         (call.once, call.approved) = (true, true);
         if let Some(run) = run {
-            let found = self.rehearsed(&run, &row).await?;
+            let (found, begun) = self.rehearsed(&run, &row).await?;
             take_over(&mut call, found);
+            // What the run left open, and what was made again of it and cut off in its turn.
+            let own = call.made_in.map(|epoch| Begun {
+                run_id: self.run.run_id.clone(),
+                place: self.place(id),
+                epoch,
+                attempt: call.attempt,
+            });
+            for begun in begun.into_iter().chain(own) {
+                call.unentered.extend(call.cut_off(self, id, &begun));
+            }
         }
         match call.settles.as_mut().and_then(|settles| settles.known.take()) {
             // It is tried again when its time has come, as the next attempt.
@@ -111,9 +121,14 @@ impl Execution {
 
     /// What the run asked for when it began the effect, from its code and its records; none if its
     /// code would do something else by now, or if the run itself waits for a person's answer.
-    async fn rehearsed(&mut self, run: &op::RunRow, row: &op::EffectRow) -> Step<Option<Ask>> {
+    /// And the attempt that the run's record tells of, if it is one of a connector's.
+    async fn rehearsed(
+        &mut self,
+        run: &op::RunRow,
+        row: &op::EffectRow,
+    ) -> Step<(Option<Ask>, Option<Begun>)> {
         if run.waits.contains(&format!("effect:{}", row.effect_id)) {
-            return Ok(None);
+            return Ok((None, None));
         }
         let load = op::Load {
             workspace: self.hub.workspace.clone(),
@@ -124,13 +139,19 @@ impl Execution {
         };
         let steps = self.hub.store.ask(load).await.map_err(stopped)?.steps;
         let is_it = |id: u64| format!("eff_{}", place(run, id)) == row.effect_id;
-        let at = steps.iter().map(|record| record.id).find(|id| is_it(*id));
+        let record = steps.iter().find(|record| is_it(record.id));
+        let begun = record.filter(|record| record.state == RecordState::Executing);
+        let begun = begun.and_then(|record| {
+            let (run_id, place) = (run.run_id.clone(), place(run, record.id));
+            Some(Begun { run_id, place, epoch: marked(record).0?, attempt: record.attempt })
+        });
+        let at = record.map(|record| record.id);
         let code = driver(&self.hub, &self.registry, run, steps);
         let Some((at, code)) = at.zip(code) else {
-            return Ok(None);
+            return Ok((None, None));
         };
         let ask = code.rehearse([at]).pop().map(|request| request.ask);
-        Ok(ask.filter(|ask| is_same(ask, row)))
+        Ok((ask.filter(|ask| is_same(ask, row)), begun))
     }
 
     /// It is noted as unknown, and nobody is waited for: it could not be undone in any case.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use steadfast_core::command::{CommandType, Ingress};
 use steadfast_core::policy::{Act, Judgement, Ruling};
-use steadfast_core::{Error, Result, Timestamp, json};
+use steadfast_core::{Result, Timestamp, json};
 use steadfast_store::op::{Hold, NewApproval};
 
 use crate::governance::{Governance, undecided};
@@ -36,16 +36,11 @@ pub(crate) fn admit(
     payload: &mut Value,
     asked: &Asked<'_>,
 ) -> Result<Admitted> {
-    let chain = contract.chain();
-    if chain.is_empty() {
+    if contract.chain().is_empty() {
         return Ok(Admitted::default());
     }
     let governance = governance.ok_or_else(|| undecided(&contract.name))?;
-    let act = act(governance, contract, payload, asked);
-    let judgement = governance.policies.judge(&chain, &act);
-    for field in judgement.redacted() {
-        redact(payload, &field);
-    }
+    let (_, judgement) = judged(governance, contract, payload, asked)?;
     let ruling = judgement.ruling();
     let hold = match ruling {
         Ruling::Deny => judgement.denial().map(Hold::Denied),
@@ -61,6 +56,23 @@ pub(crate) fn admit(
     let says = |ruling| judgement.decisions.iter().any(|d| d.finding.ruling == ruling);
     let by_queue = says(Ruling::RouteAsync);
     Ok(Admitted { judgement: Some(judgement), hold, by_queue })
+}
+
+/// What the chain makes of a command; what has to be left out of its payload is taken out.
+pub(super) fn judged(
+    governance: &Governance,
+    contract: &CommandType,
+    payload: &mut Value,
+    asked: &Asked<'_>,
+) -> Result<(Act, Judgement)> {
+    let act = act(governance, contract, payload, asked);
+    let judgement = governance.policies.judge(&contract.chain(), &act);
+    for field in judgement.redacted() {
+        // The key and the needs were made before: what they hold would be kept in any case.
+        contract.check_redacted(&field)?;
+        redact(payload, &field);
+    }
+    Ok((act, judgement))
 }
 
 fn act(governance: &Governance, contract: &CommandType, payload: &Value, asked: &Asked<'_>) -> Act {
@@ -126,24 +138,6 @@ fn redact(payload: &mut Value, path: &str) {
             None => **value = Value::from("[redacted]"),
         }
     }
-}
-
-/// What a chain decides of a command, without any of it being done: for `policy test`.
-pub(crate) fn try_out(
-    governance: &Governance,
-    contract: &CommandType,
-    payload: &Value,
-    requested_by: &str,
-) -> Result<Judgement, Error> {
-    let asked = Asked {
-        command_id: "",
-        requested_by,
-        ingress: Ingress::ApiRequest,
-        needs: contract.needs(payload)?,
-        now: Timestamp::default(),
-    };
-    let act = act(governance, contract, payload, &asked);
-    Ok(governance.policies.judge(&contract.chain(), &act))
 }
 
 #[cfg(test)]

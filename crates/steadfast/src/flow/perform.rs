@@ -10,6 +10,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use steadfast_core::command::{Book, CommandType, Context};
+use steadfast_core::env::Env;
 use steadfast_core::gate::{Gate, Leaving, Passage, Verdict, effect_seen};
 use steadfast_core::policy::{Act, Decision, Doing, Finding, Judgement, Ruling, Stage};
 use steadfast_core::{Error, ErrorClass, Result};
@@ -24,6 +25,7 @@ pub(crate) struct Gatekeeper {
     pub(crate) governance: Arc<Governance>,
     pub(crate) book: Arc<Book>,
     pub(crate) store: OpenStore,
+    pub(crate) env: Arc<dyn Env>,
     pub(crate) workspace: String,
 }
 
@@ -78,14 +80,7 @@ impl Gatekeeper {
         if let Some(stopped) = self.stopped(&leaving).await? {
             return Ok(refused("command_stopped", stopped, &leaving));
         }
-        let act = self.act(contract, &leaving)?;
-        let judgement = match forbidden(contract, &leaving, &act) {
-            Some((stage, finding)) => one(stage, finding, &act),
-            None => {
-                let chain = chain(contract, &leaving, &act);
-                self.governance.policies.judge(&chain, &act)
-            }
-        };
+        let (act, judgement) = judged(&self.governance, contract, &leaving);
         // What undoes another effect is not undone itself.
         let forward = leaving.effect.filter(|spec| spec.undoes.is_none());
         let declared = forward.and_then(|spec| contract.effects.get(&spec.effect_type));
@@ -149,44 +144,6 @@ impl Gatekeeper {
         Ok(verdict)
     }
 
-    fn act(&self, contract: &CommandType, leaving: &Leaving<'_>) -> Result<Act> {
-        let connectors = &self.governance.connectors;
-        let operation = leaving.call.map(|c| (c, connectors.operation(&c.connector, &c.operation)));
-        let payload = seen(leaving);
-        let mut act = Act::admit(&leaving.context.requested_by, &contract.name, payload);
-        act.agent = contract.agent;
-        act.needs.clone_from(&leaving.context.needs);
-        if let Some((calling, found)) = &operation {
-            act.classes = found.and_then(|operation| operation.classes);
-            act.doing = Doing::Call {
-                connector: calling.connector.clone(),
-                operation: calling.operation.clone(),
-                in_scope: found.is_some(),
-                mutates: found.is_some_and(|operation| operation.mutates),
-            };
-        }
-        if let Some(spec) = leaving.effect {
-            let declared = contract.effects.get(&spec.effect_type);
-            // Calling a serious operation harmless does not make it so.
-            let own = declared.and_then(|effect| effect.classes);
-            act.classes = match (own, act.classes) {
-                (Some(own), Some(operation)) => Some(own.or_worse(operation)),
-                (own, operation) => own.or(operation),
-            };
-            if let Some((calling, None)) = &operation {
-                let out = format!("{} {}", calling.connector, calling.operation);
-                act.out_of_scope.push(out);
-            }
-            act.doing = Doing::Effect {
-                effect_type: spec.effect_type.clone(),
-                key: spec.key.clone(),
-                declared: declared.is_some(),
-                via: leaving.call.map(|c| (c.connector.clone(), c.operation.clone())),
-            };
-        }
-        Ok(act.with_grants(&self.governance.grants))
-    }
-
     /// What follows from a judgement, with the counters taken.
     async fn pass(
         &self,
@@ -219,6 +176,58 @@ impl Gatekeeper {
         }
         Ok(())
     }
+}
+
+/// What the contract and its chain make of something about to leave: all of it that needs no store.
+pub(super) fn judged(
+    governance: &Governance,
+    contract: &CommandType,
+    leaving: &Leaving<'_>,
+) -> (Act, Judgement) {
+    let act = act(governance, contract, leaving);
+    let judgement = match forbidden(contract, leaving, &act) {
+        Some((stage, finding)) => one(stage, finding, &act),
+        None => governance.policies.judge(&chain(contract, leaving, &act), &act),
+    };
+    (act, judgement)
+}
+
+fn act(governance: &Governance, contract: &CommandType, leaving: &Leaving<'_>) -> Act {
+    let connectors = &governance.connectors;
+    let operation = leaving.call.map(|c| (c, connectors.operation(&c.connector, &c.operation)));
+    let payload = seen(leaving);
+    let mut act = Act::admit(&leaving.context.requested_by, &contract.name, payload);
+    act.agent = contract.agent;
+    act.needs.clone_from(&leaving.context.needs);
+    if let Some((calling, found)) = &operation {
+        act.classes = found.and_then(|operation| operation.classes);
+        act.doing = Doing::Call {
+            connector: calling.connector.clone(),
+            operation: calling.operation.clone(),
+            in_scope: found.is_some(),
+            mutates: found.is_some_and(|operation| operation.mutates),
+        };
+    }
+    if let Some(spec) = leaving.effect {
+        let declared = contract.effects.get(&spec.effect_type);
+        // Calling a serious operation harmless does not make it so.
+        let own = declared.and_then(|effect| effect.classes);
+        act.classes = match (own, act.classes) {
+            (Some(own), Some(operation)) => Some(own.or_worse(operation)),
+            (own, operation) => own.or(operation),
+        };
+        if let Some((calling, None)) = &operation {
+            let out = format!("{} {}", calling.connector, calling.operation);
+            act.out_of_scope.push(out);
+        }
+        act.doing = Doing::Effect {
+            effect_type: spec.effect_type.clone(),
+            key: spec.key.clone(),
+            declared: declared.is_some(),
+            via: leaving.call.map(|c| (c.connector.clone(), c.operation.clone())),
+        };
+    }
+    act.with_grants(&governance.grants)
 }
 
 /// The contract's chain; a connector's scope, and whether people have to say yes, is asked in any

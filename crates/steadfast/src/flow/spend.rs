@@ -5,6 +5,7 @@
 
 use steadfast_core::command::CommandType;
 use steadfast_core::connector::Limits;
+use steadfast_core::env::new_uuid;
 use steadfast_core::gate::{CapReached, Leaving, Passage, Taken, Verdict};
 use steadfast_core::policy::{Finding, Judgement, Stage, in_both};
 use steadfast_core::{Error, ErrorClass, Result, Timestamp};
@@ -92,9 +93,9 @@ impl Gatekeeper {
         if wants.is_empty() {
             return Ok(());
         }
-        let workspace = self.workspace.clone();
+        let (workspace, nonce) = (self.workspace.clone(), new_uuid(&*self.env));
         let takes = wants.iter().map(|want| want.take().clone()).collect();
-        match self.store.ask(Spend { workspace, takes, now }).await? {
+        match self.store.ask(Spend { workspace, nonce, takes, now }).await? {
             Spent::Done => taken(&wants, verdict),
             Spent::Short { meter, spent, until } => {
                 let short = wants.iter().find(|want| want.take().meter() == meter);
@@ -125,9 +126,9 @@ impl Gatekeeper {
         for want in wants {
             let Want::Budget(due) = want else { continue };
             let (workspace, takes) = (self.workspace.clone(), vec![due.look()]);
-            if let Spent::Short { spent, .. } =
-                self.store.ask(Spend { workspace, takes, now }).await?
-            {
+            // Nothing is taken, so there is nothing to be known again.
+            let look = Spend { workspace, nonce: String::new(), takes, now };
+            if let Spent::Short { spent, .. } = self.store.ask(look).await? {
                 short.push(due.short(spent));
             }
         }

@@ -379,7 +379,7 @@ pub(super) async fn called(
         outputs: &call.outputs, side_effect: call.side_effect,
         idempotency_key: &call.idempotency_key, verification: &call.verification,
         error: call.error.as_ref().map(rows::error_text), latency_us: call.latency_us,
-        now: call.created_at,
+        cost_units: call.cost_units, now: call.created_at,
     };
     Ok(tx.execute("invocation_insert", row).await? == 1)
 }

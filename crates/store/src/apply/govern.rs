@@ -37,7 +37,10 @@ pub(super) async fn write(
     if let Some(asked) = &what.approval {
         approval::ask(tx, ws, &what.command_id, run_id, asked, what.now).await?;
     }
-    if let Some(health) = &what.health {
+    if what.invocations.is_empty() && !what.charges.is_empty() {
+        new = meter::once(tx, ws, &what.charged_as, what.now).await?;
+    }
+    if let Some(health) = what.health.as_ref().filter(|_| new) {
         meter::report(tx, ws, health, what.now).await?;
     }
     if new {

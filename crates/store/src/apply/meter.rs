@@ -1,16 +1,18 @@
 //! Meters: rates, budgets and breakers that all workers share.
 //!
 //! Invariants: everything a request takes is taken, or nothing is; meters are locked in the order
-//! of their names, so that nobody waits in a circle.
+//! of their names, so that nobody waits in a circle; what is sent again is known by a mark of its
+//! own, which is a meter that holds nothing and goes with its time.
 
 use std::time::Duration;
 
 use steadfast_core::{Timestamp, limits};
 
 use crate::error::Error;
-use crate::gate::{Tx, first, params};
+use crate::gate::{Row, Tx, Value, first, params};
 use crate::op::{
-    BUDGET_METERS, BUDGET_METERS_END, Charge, Health, Spend, Spent, SweepMeters, Swept, Take,
+    BUDGET_METERS, BUDGET_METERS_END, BudgetRow, Budgets, Charge, Health, ListBudgets, MARK_TIME,
+    MARKS, Spend, Spent, SweepMeters, Swept, Take, past_at,
 };
 
 /// What a meter holds: an amount, and a moment. A rate keeps the moment at which its bucket is full
@@ -30,17 +32,46 @@ pub(super) async fn spend(tx: &mut impl Tx, op: &Spend) -> Result<Spent, Error> 
     for take in &takes {
         let meter = lock(tx, ws, take.meter()).await?;
         match taken(take, meter, op.now) {
-            Ok(meter) => after.push((take.meter(), meter)),
+            Ok(next) => after.push((take.meter(), meter, next)),
+            // It may be short because this very request has taken it before.
+            Err(_) if is_marked(tx, ws, &op.nonce).await? => return Ok(Spent::Done),
             Err(until) => {
                 let (meter, spent) = (take.meter().to_owned(), meter.amount);
                 return Ok(Spent::Short { meter, spent, until });
             }
         }
     }
-    for (name, meter) in after {
-        put(tx, ws, name, meter).await?;
+    // The meters are locked: whoever took for the same request before has committed.
+    if once(tx, ws, &op.nonce, op.now).await? {
+        for (name, _, next) in after.into_iter().filter(|(_, before, next)| before != next) {
+            put(tx, ws, name, next).await?;
+        }
     }
     Ok(Spent::Done)
+}
+
+fn mark(name: &str) -> String {
+    format!("{MARKS}{name}")
+}
+
+async fn is_marked(tx: &mut impl Tx, ws: &str, name: &str) -> Result<bool, Error> {
+    let name = mark(name);
+    Ok(first(tx, "meter_lock", params! { workspace: ws, meter: &name }).await?.is_some())
+}
+
+/// Whether a request of this name is carried out for the first time. One without a name always is.
+pub(super) async fn once(
+    tx: &mut impl Tx,
+    ws: &str,
+    name: &str,
+    now: Timestamp,
+) -> Result<bool, Error> {
+    if name.is_empty() {
+        return Ok(true);
+    }
+    let (name, at) = (mark(name), now.after(MARK_TIME).as_micros());
+    let row = params! { workspace: ws, meter: &name, at: at, past_at: past_at(at) };
+    Ok(tx.execute("meter_mark", row).await? == 1)
 }
 
 /// The meter after a take, or until when there is not enough.
@@ -136,6 +167,28 @@ pub(super) async fn sweep(tx: &mut impl Tx, op: &SweepMeters) -> Result<Swept, E
     Ok(Swept(swept))
 }
 
+pub(super) async fn budgets(tx: &mut impl Tx, op: &ListBudgets) -> Result<Budgets, Error> {
+    let mut texts = vec!["meter > :after"];
+    let mut given: Vec<(&'static str, Value<'_>)> = vec![
+        ("workspace", Value::from(&op.workspace)),
+        ("first", Value::from(BUDGET_METERS)),
+        ("last", Value::from(BUDGET_METERS_END)),
+        ("after", Value::from(op.after.as_deref().unwrap_or_default())),
+        ("limit", Value::from(op.limit.clamp(1, limits::PAGE_ROWS))),
+    ];
+    if !op.meters.is_empty() {
+        texts.push("meter IN (:meters)");
+        given.push(("meters", Value::from(op.meters.clone())));
+    }
+    let rows = tx.query_where("meter_list", &texts.join(" AND "), &given).await?;
+    let read = |mut row: Row| {
+        let (meter, spent, at) = (row.text()?, row.int()?, row.int()?);
+        let until = (at > 0).then(|| Timestamp::from_micros(at));
+        Ok(BudgetRow { meter, spent, until })
+    };
+    Ok(Budgets(rows.into_iter().map(read).collect::<Result<_, Error>>()?))
+}
+
 /// Keeps others who want the same out until this commit. There are few such places, so that they
 /// do not become more with what is wanted.
 pub(super) async fn hold(tx: &mut impl Tx, ws: &str, what: &str) -> Result<(), Error> {
@@ -157,7 +210,10 @@ async fn lock(tx: &mut impl Tx, ws: &str, name: &str) -> Result<Meter, Error> {
 }
 
 async fn put(tx: &mut impl Tx, ws: &str, name: &str, meter: Meter) -> Result<(), Error> {
-    let set = params! { workspace: ws, meter: name, amount: meter.amount, at: meter.at };
+    let past_at = past_at(meter.at);
+    let set = params! {
+        workspace: ws, meter: name, amount: meter.amount, at: meter.at, past_at: past_at,
+    };
     tx.execute("meter_update", set).await?;
     Ok(())
 }

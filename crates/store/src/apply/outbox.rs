@@ -17,7 +17,7 @@ use crate::op::{
     SinkRow, SinkSet, SinkState, Sinks, TakeOutbox,
 };
 
-fn sink(mut row: Row) -> Result<SinkRow, Error> {
+pub(super) fn sink(mut row: Row) -> Result<SinkRow, Error> {
     let r = &mut row;
     let (sink, kind, place, state) = (r.text()?, r.text()?, r.text()?, r.text()?);
     let state = SinkState::parse(&state)

@@ -5,13 +5,13 @@
 //! many processes seal; whoever reads behind a number misses nothing, because nothing gets a lower
 //! one later. A removed event leaves its digest, and a removed beginning its link.
 
-use steadfast_core::event::{self, Anchor, Link, LinkBody};
+use steadfast_core::event::{self, Anchor, Link, LinkBody, Removal};
 use steadfast_core::{Timestamp, limits};
 
-use super::{event as events, rows};
+use super::{event as events, outbox, rows};
 use crate::error::Error;
 use crate::gate::{Row, Tx, first, params};
-use crate::op::{ChainPage, EventRow, ReadChain, Retain, Retained, Seal, Sealed};
+use crate::op::{ChainPage, EventRow, ReadChain, Retain, Retained, Seal, Sealed, SinkState};
 
 /// The chain's ends.
 struct Ends {
@@ -143,7 +143,11 @@ pub(super) async fn read_chain(tx: &mut impl Tx, op: &ReadChain) -> Result<Chain
     // Each list is complete as far as it goes, so the first of both together are.
     links.sort_by_key(|link| link.seq);
     links.truncate(limit);
-    Ok(ChainPage { base: ends.base, head: ends.head, links })
+    // Last, so that nothing that is found gone was told of later.
+    let told = tx.query("event_unsealed_removals", params! { workspace: ws }).await?;
+    let told = told.into_iter().map(|mut row| row.text()).collect::<Result<Vec<_>, _>>()?;
+    let unsealed = told.iter().filter_map(|payload| Removal::parse(payload)).collect();
+    Ok(ChainPage { base: ends.base, head: ends.head, links, unsealed })
 }
 
 pub(super) async fn retain(tx: &mut impl Tx, op: &Retain) -> Result<Retained, Error> {
@@ -158,26 +162,47 @@ pub(super) async fn retain(tx: &mut impl Tx, op: &Retain) -> Result<Retained, Er
     let lowest = first(tx, "sink_lowest", params! { workspace: ws }).await?;
     let lowest = lowest.map(|mut row| row.opt_int()).transpose()?.flatten();
     let old = params! {
-        workspace: ws, before: op.before, purpose: &op.purpose,
+        workspace: ws, before: op.before, purpose: &op.purpose, told_by: Removal::TYPE,
         upto: lowest.unwrap_or(i64::MAX), limit: op.limit.clamp(1, limits::PURGE_BATCH),
     };
-    let (mut removed, mut span) = (0, None::<(i64, i64)>);
-    for mut row in tx.query("event_old", old).await? {
-        let seq = row.int()?;
-        let row = rows::event(row)?;
-        let digest = row.facts(ws).digest();
-        let tombstone = params! { workspace: ws, seq: seq, digest: &digest, now: op.now };
-        tx.execute("tombstone_insert", tombstone).await?;
-        let gone = params! { workspace: ws, event_id: &row.event_id, seq: seq };
-        removed += usize::from(tx.execute("event_delete", gone).await? == 1);
-        let (low, high) = span.unwrap_or((seq, seq));
-        span = Some((low.min(seq), high.max(seq)));
+    let mut numbers = Vec::new();
+    for row in tx.query("event_old", old).await? {
+        let (seq, event) = numbered(row)?;
+        numbers.push(remove(tx, op, seq, &event).await?);
     }
-    if let Some(span) = span {
-        tell_retained(tx, op, removed, span).await?;
-        rebase(tx, ws, ends.base).await?;
+    let mut base = rebase(tx, ws, ends.base).await?;
+    if op.purpose == "audit" {
+        // What tells of a removal stays for as long as anything is there that it explains.
+        for row in tx.query("event_old_removals", old).await? {
+            let (seq, event) = numbered(row)?;
+            let past = Removal::of(&event.facts(ws)).is_none_or(|told| told.is_past(&base));
+            if past {
+                numbers.push(remove(tx, op, seq, &event).await?);
+            }
+        }
+        base = rebase(tx, ws, base).await?;
+    }
+    let removed = numbers.len();
+    if removed > 0 {
+        tell_retained(tx, op, &Removal::new(numbers, base)).await?;
     }
     Ok(Retained::Done(removed))
+}
+
+fn numbered(mut row: Row) -> Result<(i64, EventRow), Error> {
+    let seq = row.int()?;
+    Ok((seq, rows::event(row)?))
+}
+
+/// Removes an event and leaves its digest; gives its number.
+async fn remove(tx: &mut impl Tx, op: &Retain, seq: i64, row: &EventRow) -> Result<i64, Error> {
+    let ws = op.workspace.as_str();
+    let digest = row.facts(ws).digest();
+    let tombstone = params! { workspace: ws, seq: seq, digest: &digest, now: op.now };
+    tx.execute("tombstone_insert", tombstone).await?;
+    let gone = params! { workspace: ws, event_id: &row.event_id, seq: seq };
+    tx.execute("event_delete", gone).await?;
+    Ok(seq)
 }
 
 /// Whether the caller asks for audit events that everybody keeps.
@@ -187,18 +212,16 @@ fn is_too_young(op: &Retain) -> bool {
 }
 
 /// Retention is an act that is audited too.
-async fn tell_retained(
-    tx: &mut impl Tx,
-    op: &Retain,
-    removed: usize,
-    (first, last): (i64, i64),
-) -> Result<(), Error> {
-    let payload = serde_json::json!({
-        "purpose": op.purpose, "before": op.before.iso(), "removed": removed,
-        "first": first, "last": last,
-    });
+async fn tell_retained(tx: &mut impl Tx, op: &Retain, removal: &Removal) -> Result<(), Error> {
+    let ws = op.workspace.as_str();
+    let sinks = tx.query("sink_list", params! { workspace: ws }).await?;
+    let sinks = sinks.into_iter().map(outbox::sink).collect::<Result<Vec<_>, _>>()?;
+    let idle = sinks.iter().filter(|sink| sink.state == SinkState::Disabled);
+    let idle: Vec<(&str, i64)> = idle.map(|sink| (sink.sink.as_str(), sink.cursor)).collect();
+    let payload = removal.to_json(&op.purpose, &op.before.iso(), &idle);
+    let (first, last) = removal.ends();
     let id = format!("evt_retention_{}_{first}-{last}", op.purpose);
-    audit(tx, &op.workspace, id, "retention.removed", &payload, "system:retention", op.now).await
+    audit(tx, ws, id, Removal::TYPE, &payload, "system:retention", op.now).await
 }
 
 /// Writes an audit event that concerns no command.
@@ -225,7 +248,7 @@ pub(super) async fn audit(
 }
 
 /// Where everything from the beginning is gone, one link stands for all of it.
-async fn rebase(tx: &mut impl Tx, ws: &str, base: Anchor) -> Result<(), Error> {
+async fn rebase(tx: &mut impl Tx, ws: &str, base: Anchor) -> Result<Anchor, Error> {
     let behind = params! { workspace: ws, after: base.seq, limit: 2 * limits::PURGE_BATCH };
     let mut at = base.clone();
     for mut row in tx.query("tombstone_list", behind).await? {
@@ -236,11 +259,10 @@ async fn rebase(tx: &mut impl Tx, ws: &str, base: Anchor) -> Result<(), Error> {
         at = Anchor { seq, hash: event::link(&at.hash, &digest) };
     }
     if at.seq == base.seq {
-        return Ok(());
+        return Ok(base);
     }
     let moved = params! { workspace: ws, from: base.seq, seq: at.seq, hash: &at.hash };
-    if tx.execute("chain_rebase", moved).await? == 1 {
-        tx.execute("tombstone_delete", params! { workspace: ws, upto: at.seq }).await?;
-    }
-    Ok(())
+    tx.execute("chain_rebase", moved).await?;
+    tx.execute("tombstone_delete", params! { workspace: ws, upto: at.seq }).await?;
+    Ok(at)
 }

@@ -164,6 +164,7 @@ pub(super) fn invocation(mut row: Row) -> Result<InvocationRow, Error> {
         verification: r.text()?,
         error: r.opt_text()?.map(|text| failure(&text)).transpose()?,
         latency_us: r.int()?,
+        cost_units: r.opt_int()?,
         created_at: r.time()?,
     })
 }

@@ -30,6 +30,9 @@ pub struct Govern {
     /// What it took of budgets, set right. With a call they are counted when its row enters the
     /// ledger, so that a repeated request does not count them again.
     pub charges: Vec<Charge>,
+    /// What charges without a call are known by, so that a repeated request does not count them
+    /// again.
+    pub charged_as: String,
     /// An effect that was taken back.
     pub undone: Option<String>,
     /// The command cannot go on until somebody says what became of the effect, if it moved.
@@ -131,6 +134,9 @@ pub struct EffectRow {
     pub completed_at: Option<Timestamp>,
 }
 
+/// How the words for a question about an earlier call begin, in the ledger of calls.
+pub const PROBE: &str = "probe ";
+
 /// A connector's call, as the ledger has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InvocationRow {
@@ -162,6 +168,8 @@ pub struct InvocationRow {
     pub error: Option<Error>,
     /// How long it took, in microseconds.
     pub latency_us: i64,
+    /// What it cost, in units: what the other side says, or else the price that was taken.
+    pub cost_units: Option<i64>,
     /// When it ended.
     pub created_at: Timestamp,
 }
@@ -282,6 +290,8 @@ pub enum ResolvedEffect {
 pub struct Spend {
     /// The workspace.
     pub workspace: String,
+    /// What this request is known by when it is sent again; empty where it takes nothing.
+    pub nonce: String,
     /// What to take, in order.
     pub takes: Vec<Take>,
     /// The time.
@@ -363,6 +373,48 @@ pub struct SweepMeters {
 /// So many were removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Swept(pub u64);
+
+/// What is spent of budgets.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ListBudgets {
+    /// The workspace.
+    pub workspace: String,
+    /// Only of these; of all if there are none here.
+    pub meters: Vec<String>,
+    /// The name with which the last page ended.
+    pub after: Option<String>,
+    /// Most rows.
+    pub limit: usize,
+}
+
+/// Budgets of which something is spent, by name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Budgets(pub Vec<BudgetRow>);
+
+/// A budget of which something is spent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetRow {
+    /// Its name.
+    pub meter: String,
+    /// How much is spent.
+    pub spent: i64,
+    /// From when on nobody takes from it any more, if that is known.
+    pub until: Option<Timestamp>,
+}
+
+/// What the names of marks begin with: a request that took or charged something, known by its name
+/// when it comes again.
+pub const MARKS: &str = "done:";
+/// How long a request is known: nobody waits longer than that for an answer, and asks again.
+pub const MARK_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// From when on a meter with this moment may be removed, if it may be at all. By the hour, so that
+/// the index by which it is found is not written each time that the meter is.
+pub fn past_at(moment: i64) -> Option<i64> {
+    const HOUR: i64 = 3600 * 1_000_000;
+    let hours = moment.checked_add(HOUR - 1)? / HOUR;
+    (moment > 0).then(|| hours * HOUR)
+}
 
 /// What the names of budgets begin with: their moment says until when they are kept.
 pub const BUDGET_METERS: &str = "cost:";

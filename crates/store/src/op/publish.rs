@@ -1,7 +1,7 @@
 //! Events on their way out: numbered and sealed, kept for a time, sent to sinks.
 
 use steadfast_core::Timestamp;
-use steadfast_core::event::{Anchor, Facts, Link};
+use steadfast_core::event::{Anchor, Facts, Link, Removal};
 
 use super::command::EventRow;
 
@@ -84,6 +84,8 @@ pub struct ChainPage {
     pub head: Anchor,
     /// The links, in order.
     pub links: Vec<Link>,
+    /// What retention tells of in events that have no number yet.
+    pub unsealed: Vec<Removal>,
 }
 
 /// Whether a sink is sent to.

@@ -22,8 +22,22 @@ ORDER BY seq LIMIT :limit;
 -- name: event_old
 SELECT e.seq, {{event_columns_of_e}} FROM domain_events e
 WHERE e.workspace = :workspace AND e.created_at < :before AND e.purpose = :purpose AND e.seq <= :upto
+    AND e.event_type <> :told_by
     AND NOT EXISTS (SELECT 1 FROM event_parked p WHERE p.workspace = e.workspace AND p.seq = e.seq)
 ORDER BY e.created_at, e.event_id LIMIT :limit;
+
+-- The same of those that tell of a removal.
+-- name: event_old_removals
+SELECT e.seq, {{event_columns_of_e}} FROM domain_events e
+WHERE e.workspace = :workspace AND e.created_at < :before AND e.purpose = :purpose AND e.seq <= :upto
+    AND e.event_type = :told_by
+    AND NOT EXISTS (SELECT 1 FROM event_parked p WHERE p.workspace = e.workspace AND p.seq = e.seq)
+ORDER BY e.created_at, e.event_id LIMIT :limit;
+
+-- name: event_unsealed_removals
+SELECT payload FROM domain_events {{by_unsealed}}
+WHERE workspace = :workspace AND seq IS NULL AND event_type = 'retention.removed'
+ORDER BY created_at, event_id;
 
 -- name: event_delete
 DELETE FROM domain_events WHERE workspace = :workspace AND event_id = :event_id AND seq = :seq;

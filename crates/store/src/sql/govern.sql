@@ -69,7 +69,7 @@ ORDER BY command_id DESC, ordinal DESC, domain_effect_id DESC LIMIT :limit;
 -- name: invocation_insert
 INSERT INTO connector_invocations (workspace, {{invocation_columns}})
 VALUES (:workspace, :invocation_id, :command_id, :run_id, :connector, :agent, :intended, :actual, :inputs, :outputs,
-    :side_effect, :idempotency_key, :verification, :error, :latency_us, :now)
+    :side_effect, :idempotency_key, :verification, :error, :latency_us, :cost_units, :now)
 {{or_keep:invocation_id}};
 
 -- name: invocation_list
@@ -133,18 +133,27 @@ SELECT amount, moment FROM meters WHERE workspace = :workspace AND meter = :mete
 INSERT INTO meters (workspace, meter, amount, moment) VALUES (:workspace, :meter, 0, 0)
 {{or_keep:meter}};
 
+-- A request that took something, so that it is known when it is sent again.
+-- name: meter_mark
+INSERT INTO meters (workspace, meter, amount, moment, past_at) VALUES (:workspace, :meter, 0, :at, :past_at)
+{{or_keep:meter}};
+
 -- A budget is past its time; anything else without an amount is as good as new. What was never given a time stays.
 -- name: meter_past
 SELECT meter FROM meters
-WHERE workspace = :workspace AND moment > 0 AND moment <= :now
-    AND (amount = 0 OR meter >= :first AND meter < :last)
+WHERE workspace = :workspace AND past_at <= :now AND (amount = 0 OR meter >= :first AND meter < :last)
+ORDER BY past_at, meter LIMIT :limit;
+
+-- name: meter_list
+SELECT meter, amount, moment FROM meters
+WHERE workspace = :workspace AND meter >= :first AND meter < :last AND amount <> 0 AND {{conditions}}
 ORDER BY meter LIMIT :limit;
 
 -- Somebody may have taken from it since it was found.
 -- name: meter_remove
 DELETE FROM meters
-WHERE workspace = :workspace AND meter = :meter AND moment > 0 AND moment <= :now
+WHERE workspace = :workspace AND meter = :meter AND past_at <= :now
     AND (amount = 0 OR meter >= :first AND meter < :last);
 
 -- name: meter_update
-UPDATE meters SET amount = :amount, moment = :at WHERE workspace = :workspace AND meter = :meter;
+UPDATE meters SET amount = :amount, moment = :at, past_at = :past_at WHERE workspace = :workspace AND meter = :meter;

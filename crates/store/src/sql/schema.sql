@@ -377,3 +377,13 @@ ALTER TABLE domain_events ADD COLUMN seq {{int}};
 
 -- name: add_domain_events__hash
 ALTER TABLE domain_events ADD COLUMN hash {{ws}};
+
+-- name: add_meters__past_at
+ALTER TABLE meters ADD COLUMN past_at {{int}};
+
+-- Where a meter's time is known, it is looked at then.
+-- name: set_meters__past_at
+UPDATE meters SET past_at = moment WHERE moment > 0 AND past_at IS NULL;
+
+-- name: add_connector_invocations__cost_units
+ALTER TABLE connector_invocations ADD COLUMN cost_units {{int}};

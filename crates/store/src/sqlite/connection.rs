@@ -274,6 +274,46 @@ mod tests {
         ALTER TABLE activity_runs DROP COLUMN error; \
         ALTER TABLE activity_runs DROP COLUMN finished_at;";
 
+    const NEW_IN_6: &str = "DROP INDEX meters_past; \
+        ALTER TABLE meters DROP COLUMN past_at; \
+        ALTER TABLE connector_invocations DROP COLUMN cost_units;";
+
+    /// Version 5 looked at every meter to find those past their time.
+    #[test]
+    fn a_schema_of_version_5_is_brought_up_to_date() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("old.db");
+        let file = file.to_str().unwrap();
+        let old = open_ready(file).unwrap();
+        let age = format!(
+            "{NEW_IN_6} INSERT INTO meters VALUES ('w', 'cost:a', 1, 7), ('w', 'cost:b', 1, 0); \
+             UPDATE {VERSION_TABLE} SET version = 5"
+        );
+        old.execute_batch(&age).unwrap();
+        drop(old);
+        let new = open_ready(file).unwrap();
+        assert_eq!(number(&new, &format!("SELECT MAX(version) FROM {VERSION_TABLE}")), VERSION);
+        assert_eq!(number(&new, "SELECT SUM(past_at) FROM meters"), 7);
+        assert_eq!(number(&new, "SELECT COUNT(cost_units) FROM connector_invocations"), 0);
+        let index = "SELECT COUNT(*) FROM sqlite_master WHERE name = 'meters_past'";
+        assert_eq!(number(&new, index), 1);
+    }
+
+    #[test]
+    fn meters_past_their_time_are_found_by_their_index() {
+        let connection = open_ready(MEMORY).unwrap();
+        let of = crate::gate::params! {
+            workspace: "w", now: 9i64, limit: 9i64, first: "cost:", last: "cost;",
+        };
+        let rendered = statement::render(Dialect::Sqlite, "meter_past", "", of);
+        let explain = format!("EXPLAIN QUERY PLAN {}", rendered.sql);
+        let values = rendered.bind(of);
+        let mut statement = connection.prepare(&explain).unwrap();
+        let rows = statement.query_map(rusqlite::params_from_iter(&values), |row| row.get(3));
+        let plan: Vec<String> = rows.unwrap().collect::<Result<_, _>>().unwrap();
+        assert!(plan[0].contains("meters_past (workspace=? AND past_at<?)"), "{plan:?}");
+    }
+
     const NEW_IN_4: &str = "DROP TABLE domain_effects; DROP TABLE connector_invocations; \
         DROP TABLE approvals; DROP TABLE approval_votes; DROP TABLE meters;";
 

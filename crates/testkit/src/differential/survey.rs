@@ -5,9 +5,10 @@
 use steadfast_core::Timestamp;
 use steadfast_store::Op;
 use steadfast_store::op::{
-    CommandRef, GetCommand, GetValue, InspectQueue, ListActivities, ListApprovals, ListCommands,
-    ListDead, ListEffects, ListEvents, ListInvocations, ListQueues, ListRuns, ListSinks, ListSlots,
-    ListSteps, ListTriggers, ListWorkers, Load, ReadChain, ReadStream, RunFilter,
+    CommandRef, GetCommand, GetValue, InspectQueue, ListActivities, ListApprovals, ListBudgets,
+    ListCommands, ListDead, ListEffects, ListEvents, ListInvocations, ListQueues, ListRuns,
+    ListSinks, ListSlots, ListSteps, ListTriggers, ListWorkers, Load, ReadChain, ReadStream,
+    RunFilter,
 };
 
 use super::generate::command::TRIGGERS;
@@ -28,6 +29,7 @@ pub(super) fn questions(workspace: &str, now: Timestamp) -> Vec<Op> {
         Op::ListTriggers(ListTriggers::all(ws())),
         Op::ListEffects(ListEffects { workspace: ws(), limit, ..ListEffects::default() }),
         Op::ListApprovals(ListApprovals { workspace: ws(), limit, ..ListApprovals::default() }),
+        Op::ListBudgets(ListBudgets { workspace: ws(), limit, ..ListBudgets::default() }),
         Op::ListInvocations(ListInvocations {
             workspace: ws(),
             limit,

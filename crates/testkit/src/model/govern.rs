@@ -9,10 +9,10 @@ use steadfast_core::{
     CommandEvent, CommandStatus, EffectEvent, EffectStatus, Error, Timestamp, limits,
 };
 use steadfast_store::op::{
-    BUDGET_METERS, Charge, EffectChange, EffectRow, Effects, EnterCalls, Entered, EventRow, Govern,
-    Health, InvocationRow, Invocations, Lease, ListEffects, ListInvocations, NewEffect, Resolve,
-    ResolvedEffect, Signal, Spend, Spent, SweepMeters, Swept, Take, Truth, is_stopped, met,
-    not_begun,
+    BUDGET_METERS, BudgetRow, Budgets, Charge, EffectChange, EffectRow, Effects, EnterCalls,
+    Entered, EventRow, Govern, Health, InvocationRow, Invocations, Lease, ListBudgets, ListEffects,
+    ListInvocations, MARK_TIME, MARKS, NewEffect, Resolve, ResolvedEffect, Signal, Spend, Spent,
+    SweepMeters, Swept, Take, Truth, is_stopped, met, not_begun, past_at,
 };
 
 use super::command::Step;
@@ -36,7 +36,10 @@ impl Model {
         if let Some(asked) = &what.approval {
             self.ask(ws, &what.command_id, run_id, asked, what.now);
         }
-        if let Some(health) = &what.health {
+        if what.invocations.is_empty() && !what.charges.is_empty() {
+            new = self.once(ws, &what.charged_as, what.now);
+        }
+        if let Some(health) = what.health.as_ref().filter(|_| new) {
             self.report_health(ws, health, what);
         }
         if new {
@@ -347,9 +350,29 @@ impl Model {
         Invocations(found)
     }
 
+    pub(super) fn list_budgets(&self, op: &ListBudgets) -> Budgets {
+        let mine = self.meters.iter().filter(|((ws, _), _)| *ws == op.workspace);
+        let asked = |meter: &String| op.meters.is_empty() || op.meters.contains(meter);
+        let mut found: Vec<BudgetRow> = mine
+            .filter(|((_, meter), (spent, _))| meter.starts_with(BUDGET_METERS) && *spent != 0)
+            .filter(|((_, meter), _)| asked(meter) && op.after.as_ref().is_none_or(|a| meter > a))
+            .map(|((_, meter), (spent, at))| BudgetRow {
+                meter: meter.clone(),
+                spent: *spent,
+                until: (*at > 0).then(|| Timestamp::from_micros(*at)),
+            })
+            .collect();
+        found.sort_by_key(|row| row.meter.clone());
+        found.truncate(op.limit.clamp(1, limits::PAGE_ROWS));
+        Budgets(found)
+    }
+
     pub(super) fn spend(&mut self, op: &Spend) -> Spent {
         let ws = op.workspace.as_str();
         let now = op.now.as_micros();
+        if self.is_marked(ws, &op.nonce) {
+            return Spent::Done;
+        }
         let mut takes: Vec<&Take> = op.takes.iter().collect();
         takes.sort_by(|a, b| a.meter().cmp(b.meter()));
         let mut after = Vec::new();
@@ -380,22 +403,41 @@ impl Model {
                     (amount, if trial { now + micros(*cool_down) } else { at })
                 }
             };
-            after.push((take.meter().to_owned(), next));
+            if next != (amount, at) {
+                after.push((take.meter().to_owned(), next));
+            }
         }
+        self.once(ws, &op.nonce, op.now);
         for (meter, value) in after {
             self.meters.put(key(ws, &meter), value);
         }
         Spent::Done
     }
 
+    fn is_marked(&self, ws: &str, name: &str) -> bool {
+        !name.is_empty() && self.meters.has(&key(ws, &format!("{MARKS}{name}")))
+    }
+
+    /// Whether a request of this name is carried out for the first time.
+    fn once(&mut self, ws: &str, name: &str, now: Timestamp) -> bool {
+        let new = !self.is_marked(ws, name);
+        if new && !name.is_empty() {
+            let at = now.after(MARK_TIME).as_micros();
+            self.meters.put(key(ws, &format!("{MARKS}{name}")), (0, at));
+        }
+        new
+    }
+
     pub(super) fn sweep_meters(&mut self, op: &SweepMeters) -> Swept {
-        let past = self.meters.iter().filter(|((ws, meter), (amount, moment))| {
-            let over = *moment > 0 && *moment <= op.now.as_micros();
-            *ws == op.workspace && over && (*amount == 0 || meter.starts_with(BUDGET_METERS))
+        let past = self.meters.iter().filter_map(|((ws, meter), (amount, moment))| {
+            let at = past_at(*moment).filter(|at| *at <= op.now.as_micros())?;
+            let may = *amount == 0 || meter.starts_with(BUDGET_METERS);
+            (*ws == op.workspace && may).then(|| (at, key(ws, meter)))
         });
-        let limit = op.limit.clamp(1, limits::PURGE_BATCH);
-        let past: Vec<_> = past.map(|(at, _)| at.clone()).take(limit).collect();
-        for at in &past {
+        let mut past: Vec<_> = past.collect();
+        past.sort();
+        past.truncate(op.limit.clamp(1, limits::PURGE_BATCH));
+        for (_, at) in &past {
             self.meters.remove(at);
         }
         Swept(past.len() as u64)

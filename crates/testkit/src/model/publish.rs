@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use steadfast_core::event::{self, Anchor, Link, LinkBody};
+use steadfast_core::event::{self, Anchor, Link, LinkBody, Removal};
 use steadfast_core::{Timestamp, limits};
 use steadfast_store::op::{
     ChainPage, EventRow, ReadChain, Retain, Retained, Seal, Sealed, SinkRow, SinkState,
@@ -123,7 +123,9 @@ impl Model {
         links.sort_by_key(|link| link.seq);
         links.retain(|link| link.seq > op.after);
         links.truncate(op.limit.clamp(1, limits::PAGE_ROWS));
-        ChainPage { base, head, links }
+        let unsealed = self.unsealed(ws).into_iter();
+        let unsealed = unsealed.filter_map(|row| Removal::of(&row.facts(ws))).collect();
+        ChainPage { base, head, links, unsealed }
     }
 
     pub(super) fn retain(&mut self, op: &Retain) -> Retained {
@@ -147,27 +149,49 @@ impl Model {
             .filter(|(seal, _)| seal.seq <= upto && !waits(seal.seq))
             .collect();
         old.sort_by_key(|(_, row)| row.cursor());
-        old.truncate(op.limit.clamp(1, limits::PURGE_BATCH));
-        let numbers: Vec<_> = old.iter().map(|(seal, _)| seal.seq).collect();
-        for (seal, row) in &old {
-            self.outward.tombstones.put((ws.to_owned(), seal.seq), row.facts(ws).digest());
-            self.events.remove(&key(ws, &row.event_id));
-            self.outward.seals.remove(&key(ws, &row.event_id));
+        let limit = op.limit.clamp(1, limits::PURGE_BATCH);
+        let (tells, others): (Vec<_>, Vec<_>) =
+            old.into_iter().partition(|(_, row)| row.event_type == Removal::TYPE);
+        let mut numbers = Vec::new();
+        for (seal, row) in others.iter().take(limit) {
+            numbers.push(self.bury(ws, seal, row));
         }
-        let (Some(first), Some(last)) = (numbers.iter().min(), numbers.iter().max()) else {
-            return Retained::Done(0);
-        };
-        let payload = serde_json::json!({
-            "purpose": op.purpose, "before": op.before.iso(), "removed": old.len(),
-            "first": first, "last": last,
-        });
-        let id = format!("evt_retention_{}_{first}-{last}", op.purpose);
-        self.tell_audit(ws, id, "retention.removed", &payload, "system:retention", op.now);
-        self.rebase(ws);
-        Retained::Done(old.len())
+        let mut base = self.rebase(ws);
+        for (seal, row) in tells.iter().take(limit).filter(|_| op.purpose == "audit") {
+            if Removal::of(&row.facts(ws)).is_none_or(|told| told.is_past(&base)) {
+                numbers.push(self.bury(ws, seal, row));
+            }
+        }
+        if op.purpose == "audit" {
+            base = self.rebase(ws);
+        }
+        let removed = numbers.len();
+        if removed > 0 {
+            self.tell_removed(op, &Removal::new(numbers, base));
+        }
+        Retained::Done(removed)
     }
 
-    fn rebase(&mut self, ws: &str) {
+    fn bury(&mut self, ws: &str, seal: &Anchor, row: &EventRow) -> i64 {
+        self.outward.tombstones.put((ws.to_owned(), seal.seq), row.facts(ws).digest());
+        self.events.remove(&key(ws, &row.event_id));
+        self.outward.seals.remove(&key(ws, &row.event_id));
+        seal.seq
+    }
+
+    /// Tells of a removal, and of the disabled sinks that have missed some of it.
+    fn tell_removed(&mut self, op: &Retain, removal: &Removal) {
+        let ws = op.workspace.as_str();
+        let sinks = self.outward.sinks.iter().filter(|((of, _), _)| of == ws);
+        let idle = sinks.filter(|(_, sink)| sink.state == SinkState::Disabled);
+        let idle: Vec<_> = idle.map(|(_, sink)| (sink.sink.as_str(), sink.cursor)).collect();
+        let payload = removal.to_json(&op.purpose, &op.before.iso(), &idle);
+        let (first, last) = removal.ends();
+        let id = format!("evt_retention_{}_{first}-{last}", op.purpose);
+        self.tell_audit(ws, id, Removal::TYPE, &payload, "system:retention", op.now);
+    }
+
+    fn rebase(&mut self, ws: &str) -> Anchor {
         let (head, mut base) = self.chain(ws);
         for _ in 0..2 * limits::PURGE_BATCH {
             let next = (ws.to_owned(), base.seq + 1);
@@ -175,7 +199,10 @@ impl Model {
             base = Anchor { seq: base.seq + 1, hash: event::link(&base.hash, digest) };
             self.outward.tombstones.remove(&next);
         }
-        self.outward.chains.put(ws.to_owned(), (head, base));
+        if base.seq > self.chain(ws).1.seq {
+            self.outward.chains.put(ws.to_owned(), (head, base.clone()));
+        }
+        base
     }
 
     pub(super) fn tell_audit(

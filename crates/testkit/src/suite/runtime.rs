@@ -23,6 +23,7 @@ mod schedules;
 mod shared;
 mod steering;
 mod stub;
+mod trials;
 mod versions;
 
 use std::sync::Arc;
@@ -57,6 +58,7 @@ pub fn cases() -> Vec<(&'static str, Case)> {
         events::CASES,
         activities::CASES,
         policy::CASES,
+        trials::CASES,
         bypass::CASES,
         costs::CASES,
         effects::CASES,

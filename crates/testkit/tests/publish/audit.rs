@@ -1,7 +1,8 @@
 //! Somebody with a database shell: refused at first, and found out in the end.
 
 use steadfast::{Anchor, Break, Client, SinkState, TokioEnv};
-use steadfast_store::op::{PutSink, SinkFrom};
+use steadfast_core::event::LinkBody;
+use steadfast_store::op::{PutSink, ReadChain, SinkFrom};
 use steadfast_store::{OpenStore, StoreExt};
 use steadfast_testkit::db::{DbKind, TestDb, command};
 
@@ -116,5 +117,38 @@ async fn r030_what_a_hand_did_is_found_at_its_place() {
         let anew = five(&store, "rewritten").await;
         assert_eq!(verify(&anew, None).await, None);
         assert_eq!(verify(&anew, Some(&noted)).await, Some(Break::Head(5)), "{:?}", db.kind());
+    }
+}
+
+/// R30, R32: digests that retention did not leave hide nothing, nor does a beginning that it did
+/// not move.
+#[tokio::test(flavor = "multi_thread")]
+async fn r030_a_forged_tombstone_is_found_out() {
+    for db in TestDb::all() {
+        let store = steadfast_store::open(&db.url).await.unwrap();
+        let (stone, start) = (five(&store, "stone").await, five(&store, "start").await);
+        let noted = stone.verify_events(None).await.unwrap().whole;
+        let run = |sql: &str| command(db.kind(), &db.url, sql).unwrap();
+        // With the right digest the database lets the row go, and every link still follows.
+        let page = ReadChain { workspace: "stone".to_owned(), after: 0, limit: 9 };
+        let links = store.ask(page).await.unwrap().links;
+        let LinkBody::Kept { digest, .. } = &links[2].body else { panic!("{links:?}") };
+        run(&format!("INSERT INTO event_tombstones VALUES ('stone', 3, '{digest}', 7)"));
+        run("DELETE FROM domain_events WHERE workspace = 'stone' AND seq = 3");
+        let found = stone.verify_events(None).await.unwrap();
+        assert_eq!((found.broken, found.removed), (Some(Break::Untold(3)), 1), "{:?}", db.kind());
+        assert_eq!(verify(&stone, Some(&noted)).await, Some(Break::Untold(3)));
+        // The same for everything up to a number.
+        let page = ReadChain { workspace: "start".to_owned(), after: 0, limit: 9 };
+        for link in &store.ask(page).await.unwrap().links[..2] {
+            let LinkBody::Kept { digest, hash, .. } = &link.body else { panic!("{link:?}") };
+            let seq = link.seq;
+            run(&format!("INSERT INTO event_tombstones VALUES ('start', {seq}, '{digest}', 7)"));
+            run(&format!("DELETE FROM domain_events WHERE workspace = 'start' AND seq = {seq}"));
+            let moved = format!("base_seq = {seq}, base_hash = '{hash}'");
+            run(&format!("UPDATE event_chain SET {moved} WHERE workspace = 'start'"));
+        }
+        run("DELETE FROM event_tombstones WHERE workspace = 'start'");
+        assert_eq!(verify(&start, None).await, Some(Break::Untold(2)), "{:?}", db.kind());
     }
 }

@@ -7,6 +7,7 @@ mod alerts;
 mod answers;
 mod audit;
 mod receiver;
+mod schema;
 mod streams;
 mod webhooks;
 

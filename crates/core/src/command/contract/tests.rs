@@ -34,6 +34,29 @@ fn refusal(change: impl FnOnce(&mut CommandType)) -> String {
 }
 
 #[test]
+fn a_field_that_is_left_out_is_not_part_of_a_key() {
+    let contract = CommandType {
+        key_template: Some("sell:{customer.id}:{context.request_id}".to_owned()),
+        requires: vec!["crm.write/{region}".to_owned()],
+        ..CommandType::new("sell")
+    };
+    for field in ["customer.name", "note", "customer.id_card", "items.*.region"] {
+        contract.check_redacted(field).unwrap();
+    }
+    for (field, at) in [
+        ("customer", "key_template"),
+        ("customer.id", "key_template"),
+        ("customer.*", "key_template"),
+        ("region", "requires"),
+        ("region.code", "requires"),
+    ] {
+        let refused = contract.check_redacted(field).unwrap_err();
+        assert_eq!(refused.code(), "SF-0843");
+        assert!(refused.message().contains(at), "{refused}");
+    }
+}
+
+#[test]
 fn a_contract_that_does_not_fit_together_is_refused_by_its_field() {
     sync().check().unwrap();
     let named = |change: fn(&mut CommandType), field: &str| {

@@ -52,6 +52,7 @@ CREATE TABLE connector_invocations (
     verification_status {{ws}} NOT NULL,
     error {{text}},
     latency_us {{int}} NOT NULL,
+    cost_units {{int}},
     created_at {{int}} NOT NULL,
     PRIMARY KEY (workspace, invocation_id),
     CONSTRAINT connector_invocations_status CHECK (
@@ -113,5 +114,10 @@ CREATE TABLE meters (
     meter {{key}} NOT NULL,
     amount {{int}} NOT NULL,
     moment {{int}} NOT NULL,
+    past_at {{int}},
     PRIMARY KEY (workspace, meter)
 ) {{small}};
+
+-- Which meters may be removed.
+-- name: create_meters_past
+CREATE INDEX meters_past ON meters (workspace, past_at);

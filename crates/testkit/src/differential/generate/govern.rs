@@ -7,8 +7,8 @@ use steadfast_core::{ApprovalStatus, EffectEvent, EffectStatus, Error, Timestamp
 use steadfast_store::Op;
 use steadfast_store::op::{
     Charge, Decide, EffectChange, EnterCalls, Govern, Health, Hold, InvocationRow, Lease,
-    ListApprovals, ListEffects, ListInvocations, NewApproval, NewEffect, NewEvent, Resolve,
-    SettleApprovals, Spend, SweepMeters, Take, Truth,
+    ListApprovals, ListBudgets, ListEffects, ListInvocations, NewApproval, NewEffect, NewEvent,
+    Resolve, SettleApprovals, Spend, SweepMeters, Take, Truth,
 };
 
 use super::{Generator, SECOND};
@@ -50,10 +50,11 @@ impl Generator {
                 let (actor, reason) = ("user:2".to_owned(), r.text(&["", "seen"]));
                 Op::Resolve(Resolve { workspace, effect_id, truth, actor, reason, now })
             }
-            55..58 => Op::SweepMeters(SweepMeters { workspace, limit, now }),
+            55..57 => Op::SweepMeters(SweepMeters { workspace, limit, now }),
+            57..58 => Op::ListBudgets(budgets(workspace, limit)),
             58..80 => {
                 let takes = (0..r.below(3)).map(|_| self.take()).collect();
-                Op::Spend(Spend { workspace, takes, now })
+                Op::Spend(Spend { workspace, nonce: nonce(now), takes, now })
             }
             80..82 => {
                 let calls = (0..2).map(|_| self.invocation(&command_id, "r-late")).collect();
@@ -181,6 +182,7 @@ impl Generator {
             cool_down: Duration::from_secs(5),
         };
         let charges = self.charges();
+        let charged_as = ["", "a", "b"][charges.len() % 3].to_owned();
         let r = &mut self.random;
         let undone = r.maybe(10, |_| effect_id);
         if undone.is_some() {
@@ -198,6 +200,7 @@ impl Generator {
             consume: r.maybe(15, |r| r.number(0, 3)),
             health: r.maybe(20, |_| health),
             charges,
+            charged_as,
             undone,
             blocks: r.chance(8),
             child: r.chance(15),
@@ -218,6 +221,7 @@ impl Generator {
     /// A connector's call.
     fn invocation(&mut self, command_id: &str, run_id: &str) -> InvocationRow {
         let now = self.now();
+        let cost_units = Some(now.as_micros() / SECOND % 7).filter(|units| *units < 4);
         let r = &mut self.random;
         InvocationRow {
             invocation_id: format!("tool_{}", r.below(9)),
@@ -234,6 +238,7 @@ impl Generator {
             verification: r.text(&["verified", "failed", "blocked", "contradicted"]),
             error: r.maybe(30, |_| Error::app("no")),
             latency_us: r.number(0, 9),
+            cost_units,
             created_at: now,
         }
     }
@@ -272,5 +277,23 @@ impl Generator {
             result: r.maybe(60, |_| "7".to_owned()),
             error: r.maybe(20, |_| Error::app("no")),
         }
+    }
+}
+
+/// Now and then the same one again.
+fn nonce(now: Timestamp) -> String {
+    let seconds = now.as_micros() / SECOND;
+    match seconds % 3 {
+        0 => format!("n{}", seconds / 30),
+        _ => String::new(),
+    }
+}
+
+fn budgets(workspace: String, limit: usize) -> ListBudgets {
+    ListBudgets {
+        workspace,
+        meters: if limit.is_multiple_of(2) { vec!["cost:m".to_owned()] } else { Vec::new() },
+        after: limit.is_multiple_of(3).then(|| "cost:m".to_owned()),
+        limit,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use steadfast::connector::{Connectors, Operation, Outbound};
 use steadfast::policy::{
-    Act, ApprovalClass, Classes, Finding, PolicyFn, Reversibility, Sensitivity, Stage,
+    Act, ApprovalClass, Classes, Finding, PolicyFn, Redacting, Reversibility, Sensitivity, Stage,
 };
 use steadfast::{
     Budget, Command, CommandStatus, Contract, Cx, Effect, EffectType, Error, ErrorClass,
@@ -27,6 +27,7 @@ case_table![
     r012_what_was_denied_does_not_stand_in_the_way,
     r017_a_yes_does_not_lift_a_hard_budget,
     r120_code_does_not_speak_for_the_host,
+    r018_what_is_left_out_is_not_in_a_key_either,
     limits_that_cannot_hold_are_refused_at_the_start,
 ];
 
@@ -287,4 +288,39 @@ async fn limits_that_cannot_hold_are_refused_at_the_start(f: Fixture) {
     let calls = contract(Some(HARMLESS)).calls(["warehouse upsert users"]);
     let error = start(warehouse(None), calls, Governance::new()).await;
     assert!(error.contains("upsert users"), "{error}");
+}
+
+/// R18: what a policy has left out of a payload would be kept in the key that is made of it.
+async fn r018_what_is_left_out_is_not_in_a_key_either(f: Fixture) {
+    let policy = || {
+        let hides = |_: &Act| Finding::redact("hides", ["secret".to_owned()], "not for you");
+        PolicyFn(Stage::DataSafety, hides)
+    };
+    let of = |contract: Contract| contract.policies(["data_safety"]);
+    let secret = json!({ "verb": "emit", "secret": "hunter22", "id": 7 });
+    for contract in [
+        of(Contract::new().key("write:{secret}")),
+        of(Contract::new().key("write:{id}").requires(["see/{secret}"])),
+    ] {
+        let govern = Governance::new().policy(policy());
+        let fabric = f.fabric().command(write, contract.clone()).govern(govern);
+        let fabric = fabric.start().await.unwrap();
+        let refused = fabric.submit(write, secret.clone()).await.err().unwrap();
+        assert_eq!((refused.class(), refused.code()), (ErrorClass::PolicyDenied, "SF-0843"));
+        assert!(!refused.message().contains("hunter22"), "{refused}");
+        let which = steadfast::ListCommands { limit: 9, ..Default::default() };
+        assert!(fabric.commands(which).await.unwrap().commands.is_empty(), "nothing is kept");
+        fabric.shutdown().await;
+        // A policy that says what it hides is compared with the contract before anything runs.
+        let govern = Governance::new().policy(Redacting(policy(), vec!["secret".to_owned()]));
+        let fabric = f.fabric().command(write, contract).govern(govern);
+        assert_eq!(fabric.start().await.err().unwrap().code(), "SF-0843");
+    }
+    let contract = of(Contract::new().key("write:{id}"));
+    let govern = Governance::new().policy(Redacting(policy(), vec!["secret".to_owned()]));
+    let fabric = f.fabric().command(write, contract).govern(govern).start().await.unwrap();
+    let command = fabric.submit(write, secret).await.unwrap();
+    let row = command.info().await.unwrap().command;
+    assert!(!format!("{row:?}").contains("hunter22"), "{row:?}");
+    fabric.shutdown().await;
 }

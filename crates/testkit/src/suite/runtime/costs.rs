@@ -7,7 +7,7 @@ use steadfast::connector::{Operation, Outbound};
 use steadfast::policy::{ApprovalClass, Classes, Reversibility, Sensitivity};
 use steadfast::{
     Budget, Builder, Command, CommandStatus, Contract, Cx, Effect, EffectType, Error, ErrorClass,
-    EventRow, Governance, ListEvents, ListInvocations, Result, Retry, Steadfast, Vote,
+    EventRow, Governance, ListBudgets, ListEvents, ListInvocations, Result, Retry, Steadfast, Vote,
 };
 
 use super::stub::Stub;
@@ -177,6 +177,18 @@ async fn r017_a_day_is_shared_by_commands_and_workers(f: Fixture) {
         assert_eq!(command.status().await.unwrap(), CommandStatus::Failed);
     }
     assert_eq!(way.sent().len(), 2);
+    let day = two.budgets(None).await.unwrap().remove(0);
+    assert_eq!((day.spent, day.left(), day.hard), (80, Some(20), Some(100)));
+    assert_eq!(day.counts, "cost units of \"mailer\" of today");
+    // Who has no budgets of his own sees what is spent all the same.
+    let which = ListBudgets { limit: 9, ..Default::default() };
+    let spent = f.client().spent(which).await.unwrap();
+    assert_eq!((spent.len(), &spent[0].meter, spent[0].spent), (1, &day.meter, 80));
+    assert!(spent[0].until.is_some());
+    let which = ListInvocations { limit: 10, ..Default::default() };
+    let sent = one.invocations(which).await.unwrap();
+    let costs: Vec<_> = sent.iter().filter_map(|call| call.cost_units).collect();
+    assert_eq!(costs, [40, 40], "the price, where the other side says nothing");
     let caps = caps(&one).await;
     assert_eq!(caps.len(), 3, "each that is held up has it on record, once: {caps:?}");
     one.shutdown().await;
@@ -197,7 +209,10 @@ async fn r017_what_the_other_side_charges_counts_instead_of_the_price(f: Fixture
     let command_id = Some(command.id().to_owned());
     let which = ListInvocations { command_id, limit: 10, ..Default::default() };
     let calls = cheap.invocations(which).await.unwrap();
-    assert!(calls.iter().all(|call| call.outputs == "200, 10 cost units"), "{calls:?}");
+    assert!(calls.iter().all(|call| call.cost_units == Some(10)), "{calls:?}");
+    assert_eq!(cheap.budgets(None).await.unwrap(), [], "each command has its own");
+    let own = cheap.budgets(Some(command.id())).await.unwrap().remove(0);
+    assert_eq!((own.spent, own.left(), own.hard), (30, Some(70), None));
     cheap.shutdown().await;
     // Nobody knew the price before.
     let way = mailer(Operation::write(SEND)).billing(70);
@@ -251,7 +266,7 @@ async fn r017_a_new_day_has_a_new_budget_and_the_old_one_is_swept_away(f: Fixtur
     send("c").await.unwrap();
     assert_eq!(fabric.sweep_meters().await.unwrap(), 0, "calls of yesterday may still end");
     clock.go("2026-06-03T00:00:01Z");
-    assert_eq!(fabric.sweep_meters().await.unwrap(), 1);
+    assert_eq!(fabric.sweep_meters().await.unwrap(), 2, "the budget, and the mark of its request");
     assert_eq!(fabric.sweep_meters().await.unwrap(), 0);
     send("d").await.unwrap();
     assert_eq!(way.sent().len(), 3);

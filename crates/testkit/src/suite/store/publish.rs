@@ -20,6 +20,8 @@ super::table! {
     r032_retention_removes_its_purpose_alone_and_the_chain_holds,
     r032_audit_events_are_kept_for_ninety_days,
     retention_waits_for_sinks,
+    what_a_disabled_sink_misses_is_told,
+    r030_what_tells_of_a_removal_stays_while_it_is_needed,
     a_beginning_that_is_gone_is_one_link,
     a_new_sink_begins_now_or_at_the_beginning,
     one_sender_has_the_sink_until_its_lease_ends,
@@ -53,6 +55,7 @@ async fn verify(k: &Kit<'_>) -> Result<(u64, u64), Break> {
     let mut walk = Walk::from(page.base.clone());
     let links: Vec<_> = page.links.into_iter().filter(|link| link.seq > page.base.seq).collect();
     walk.follow(&links, &page.head, false, None)?;
+    walk.all_told(&page.base, &page.unsealed)?;
     Ok((walk.kept, walk.removed))
 }
 
@@ -252,6 +255,65 @@ async fn retention_waits_for_sinks(store: &dyn Store) {
     seal(&k, 100).await;
     assert_eq!(verify(&k).await, Ok((3, 3)), "the first is behind the beginning");
     assert_eq!(chain(&k).await.base.seq, 1);
+}
+
+async fn removals(k: &Kit<'_>) -> Vec<serde_json::Value> {
+    let which = ListEvents {
+        workspace: k.ws.clone(),
+        event_type: Some("retention.removed".to_owned()),
+        limit: 100,
+        ..ListEvents::default()
+    };
+    let told = k.ask(which).await.0.into_iter();
+    told.map(|event| serde_json::from_str(&event.payload).unwrap()).collect()
+}
+
+/// Nothing is kept for ever for a sink that may never be started again; but it is said.
+async fn what_a_disabled_sink_misses_is_told(store: &dyn Store) {
+    let k = Kit::new(store);
+    sink(&k, "hook", SinkFrom::Beginning).await;
+    k.ask(k.submit("a", at(1))).await;
+    seal(&k, 100).await;
+    let batch = take(&k, "w", 3).await;
+    assert_eq!(k.ask(settle_op(&k, "w", &batch, vec![])).await, OutboxSettled::Done);
+    k.ask(k.submit("b", at(2))).await;
+    set(&k, SinkState::Disabled, at(3)).await;
+    while seal(&k, 100).await > 0 {}
+    let sent = i64::try_from(batch.fresh.len()).unwrap();
+    let mut old = retain(&k, "event", at(50), at(60));
+    old.limit = batch.fresh.len();
+    k.ask(old.clone()).await;
+    k.ask(old).await;
+    let told = removals(&k).await;
+    let missed: Vec<_> = told.iter().map(|told| told["missed_by"].clone()).collect();
+    let some = serde_json::json!([{ "sink": "hook", "sent_up_to": sent }]);
+    assert_eq!(missed, [serde_json::json!([]), some], "{told:?}");
+}
+
+/// R30, R32: however old it is, and not longer.
+async fn r030_what_tells_of_a_removal_stays_while_it_is_needed(store: &dyn Store) {
+    let k = Kit::new(store);
+    mixed(&k).await;
+    // An audit event at the beginning, so that the events behind it leave digests.
+    assert_eq!(k.ask(retain(&k, "event", at(99), at(100))).await, Retained::Done(6));
+    while seal(&k, 100).await > 0 {}
+    assert_eq!(chain(&k).await.base.seq, 0);
+    let later = |n: u64| at(200).after(days(100 * n));
+    let most = |n: u64| Retain { limit: 2, ..retain(&k, "audit", at(150), later(n)) };
+    // Two of audit go, and with them the first command's; of the second's digests are left, so what
+    // tells of them stays.
+    assert_eq!(k.ask(most(1)).await, Retained::Done(2));
+    while seal(&k, 100).await > 0 {}
+    assert_eq!(verify(&k).await.err(), None);
+    assert_eq!((chain(&k).await.base.seq, removals(&k).await.len()), (5, 2));
+    // Now those are behind the beginning, too, and what told of them goes.
+    assert_eq!(k.ask(most(1)).await, Retained::Done(3));
+    while seal(&k, 100).await > 0 {}
+    assert_eq!(verify(&k).await.err(), None);
+    let told = removals(&k).await;
+    assert!(told.iter().all(|told| told["purpose"] == "audit"), "{told:?}");
+    assert!(told.iter().any(|told| told["begins_behind"]["seq"] == 10), "{told:?}");
+    assert_eq!(chain(&k).await.base.seq, 10);
 }
 
 fn dead() -> Fate {

@@ -8,8 +8,9 @@ use steadfast_core::{CommandStatus, RunStatus};
 use steadfast_store::Store;
 use steadfast_store::op::{
     Cancelled, Charge, ContinueAsNew, Debounce, Debounced, Fork, Forked, FreeSlot, Freed, Govern,
-    Hold, InvocationRow, Lease, Release, Resume, Resumed, Signalled, SlotTaken, Spend, Spent,
-    Start, Started, Submit, Supplied, Supply, Suspend, Suspended, Take, TakeSlot, With, Written,
+    Health, Hold, InvocationRow, Lease, Release, Resume, Resumed, Signalled, SlotTaken, Spend,
+    Spent, Start, Started, Submit, Supplied, Supply, Suspend, Suspended, SweepMeters, Swept, Take,
+    TakeSlot, With, Written,
 };
 
 use super::kit::{Kit, at, done, entry, ids, plain, with};
@@ -30,6 +31,10 @@ super::table! {
     a_repeated_claim_takes_no_run_twice,
     a_repeated_queue_changes_nothing,
     a_repeated_charge_counts_once,
+    a_repeated_refund_counts_once,
+    a_repeated_spend_takes_once,
+    a_repeated_trial_of_a_breaker_is_let_through_again,
+    marks_of_requests_go_with_their_time,
     a_repeated_supply_is_taken_once,
 }
 
@@ -270,6 +275,7 @@ fn called(run_id: &str) -> InvocationRow {
         verification: "verified".to_owned(),
         error: None,
         latency_us: 1,
+        cost_units: Some(7),
         created_at: at(2),
     }
 }
@@ -289,8 +295,95 @@ async fn a_repeated_charge_counts_once(store: &dyn Store) {
     }
     let (meter, cap) = ("cost:m".to_owned(), 6);
     let takes = vec![Take::Budget { meter: meter.clone(), amount: 0, cap, until: None }];
-    let spent = k.ask(Spend { workspace: k.ws.clone(), takes, now: at(3) }).await;
+    let spent = k.ask(spend(&k, "", takes, 3)).await;
     assert_eq!(spent, Spent::Short { meter, spent: 7, until: None });
+}
+
+fn spend(k: &Kit<'_>, nonce: &str, takes: Vec<Take>, now: i64) -> Spend {
+    Spend { workspace: k.ws.clone(), nonce: nonce.to_owned(), takes, now: at(now) }
+}
+
+fn of_budget(amount: i64, cap: i64) -> Take {
+    Take::Budget { meter: "cost:m".to_owned(), amount, cap, until: None }
+}
+
+/// How much of the budget is spent.
+async fn spent(k: &Kit<'_>) -> i64 {
+    match k.ask(spend(k, "", vec![of_budget(0, -1)], 3)).await {
+        Spent::Short { spent, .. } => spent,
+        Spent::Done => unreachable!("nothing is less than nothing"),
+    }
+}
+
+/// R17: what was taken for an attempt that was not sent goes back once, also where no call tells
+/// of it.
+async fn a_repeated_refund_counts_once(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = k.owned("r").await;
+    assert_eq!(k.ask(spend(&k, "n1", vec![of_budget(10, 10)], 1)).await, Spent::Done);
+    let refund = |charged_as: &str| Govern {
+        charges: vec![Charge { meter: "cost:m".to_owned(), amount: -3, until: None }],
+        charged_as: charged_as.to_owned(),
+        now: at(2),
+        ..Govern::default()
+    };
+    for (step, charged_as, left) in [(0, "r_0_1", 7), (0, "r_0_1", 7), (1, "r_1_1", 4)] {
+        let mut record = done(step, "mail", "null");
+        record.state = RecordState::Retrying;
+        let mut entry = with(record, With::Govern(Box::new(refund(charged_as))));
+        entry.replaces = spent(&k).await < 10 && step == 0;
+        assert_eq!(k.record(&lease, vec![entry]).await, Written::Done);
+        assert_eq!(spent(&k).await, left);
+    }
+}
+
+/// R17: whoever got no answer asks again, and takes nothing more, even where nothing is left.
+async fn a_repeated_spend_takes_once(store: &dyn Store) {
+    let k = Kit::new(store);
+    let per = std::time::Duration::from_secs(60);
+    let rate = || Take::Rate { meter: "rate:m".to_owned(), calls: 1, per };
+    for _ in 0..3 {
+        let takes = vec![rate(), of_budget(7, 10)];
+        assert_eq!(k.ask(spend(&k, "n1", takes, 1)).await, Spent::Done);
+        assert_eq!(spent(&k).await, 7);
+    }
+    let short = k.ask(spend(&k, "n2", vec![of_budget(7, 10)], 2)).await;
+    assert!(matches!(short, Spent::Short { spent: 7, .. }), "another request: {short:?}");
+    assert_eq!(k.ask(spend(&k, "n2", vec![of_budget(3, 10)], 2)).await, Spent::Done);
+    assert_eq!(spent(&k).await, 10, "what was short took nothing, and may come again");
+    let used_up = k.ask(spend(&k, "n3", vec![rate()], 2)).await;
+    assert!(matches!(used_up, Spent::Short { .. }), "{used_up:?}");
+}
+
+/// The one call that is let through to try may ask again.
+async fn a_repeated_trial_of_a_breaker_is_let_through_again(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = k.owned("r").await;
+    let cool_down = std::time::Duration::from_secs(10);
+    let meter = "breaker:m".to_owned();
+    let health = Some(Health { meter: meter.clone(), ok: false, failures: 1, cool_down });
+    let failed = Govern { health, now: at(1), ..Govern::default() };
+    let entry = with(done(0, "mail", "null"), With::Govern(Box::new(failed)));
+    assert_eq!(k.record(&lease, vec![entry]).await, Written::Done);
+    let take = || vec![Take::Breaker { meter: meter.clone(), failures: 1, cool_down }];
+    assert!(matches!(k.ask(spend(&k, "n0", take(), 2)).await, Spent::Short { .. }));
+    for _ in 0..2 {
+        assert_eq!(k.ask(spend(&k, "n1", take(), 20)).await, Spent::Done);
+    }
+    assert!(matches!(k.ask(spend(&k, "n2", take(), 20)).await, Spent::Short { .. }));
+}
+
+async fn marks_of_requests_go_with_their_time(store: &dyn Store) {
+    let k = Kit::new(store);
+    for n in 0..3 {
+        k.ask(spend(&k, &format!("n{n}"), vec![of_budget(1, 10)], 1)).await;
+    }
+    let sweep =
+        |hours: i64, limit| SweepMeters { workspace: k.ws.clone(), limit, now: at(hours * 3600) };
+    assert_eq!(k.ask(sweep(24, 9)).await, Swept(0), "they are known for a day");
+    assert_eq!(k.ask(sweep(26, 2)).await, Swept(2));
+    assert_eq!(k.ask(sweep(26, 2)).await, Swept(1));
+    assert_eq!(spent(&k).await, 3, "what was spent stays");
 }
 
 async fn a_repeated_supply_is_taken_once(store: &dyn Store) {
