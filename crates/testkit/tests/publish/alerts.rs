@@ -1,8 +1,14 @@
 //! Alerts, as the people's services see them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use steadfast::{AlertRule, Alerts, ListEvents, Sink, SinkState, Steadfast};
+use serde_json::Value;
+use steadfast::policy::{ApprovalClass, Classes, Reversibility, Sensitivity};
+use steadfast::{
+    AlertRule, Alerts, ApprovalRequest, Contract, Cx, Effect, EffectType, Error, ErrorClass,
+    ListEvents, Result, Sink, SinkState, Steadfast, Timestamp,
+};
 use steadfast_connectors::Alert;
 use steadfast_testkit::db::TestDb;
 use steadfast_testkit::suite::runtime::Clock;
@@ -135,4 +141,67 @@ async fn x8_a_missed_fire_alerts_once_for_its_schedule() {
     assert_eq!(pages[0].json()["payload"]["component"], "often");
     assert_eq!(pages[0].json()["payload"]["class"], "schedule_missed");
     fabric.shutdown().await;
+}
+
+/// Goes wrong in the way that it is told.
+async fn trouble(cx: Cx, how: String) -> Result<()> {
+    match how.as_str() {
+        "approval" => {
+            let request = ApprovalRequest::new("send", "send it").ttl(Duration::from_secs(1));
+            cx.approval(request).await.map(|_| ())
+        }
+        "unknown" => {
+            let lost = |_| async {
+                Err::<Value, _>(Error::new(ErrorClass::Timeout, "SF-0001", "no answer"))
+            };
+            cx.effect(Effect::at_most_once("sms.send", "sms:1"), lost).await.map(|_| ())
+        }
+        _ => Err(Error::new(ErrorClass::RetriesExceeded, "SF-0302", "it was tried too often")),
+    }
+}
+
+/// X8: whatever the standard rules find is told to a person, each by a request of its own; and a
+/// file has every event as a line.
+#[tokio::test]
+async fn x8_what_needs_a_person_is_told_whatever_it_is() {
+    let (db, pager) = (TestDb::sqlite(), Receiver::new([]).await);
+    let (log, (_file, key)) = (tempfile::NamedTempFile::new().unwrap(), kept("routing-key-1"));
+    let page = Alert::pagerduty_at(&pager.url, &key, Alerts::default()).unwrap();
+    let harmless = Classes::new(ApprovalClass::A0, Reversibility::R1, Sensitivity::S1);
+    let sms = EffectType::new("sms.send").classes(harmless).not_undone("it cannot be unsent");
+    let built = fabric(&db.url, None).command(trouble, Contract::new().effect(sms));
+    let built = built.sink(Sink::new("chat", page)).sink(Sink::file("log", log.path()));
+    let fabric = built.start().await.unwrap();
+    let submit = |how: &str| fabric.submit(trouble, how.to_owned());
+    let waits = submit("approval").await.unwrap();
+    let now = Timestamp::from_micros(now_us());
+    // Its time is up before that of what it waits for.
+    let late = submit("late").after(waits.id()).expires_at(now.after(Duration::from_millis(500)));
+    late.await.unwrap();
+    submit("unknown").await.unwrap();
+    submit("retries").await.unwrap().result().await.unwrap_err();
+    let told = || -> Vec<String> {
+        let class = |page: &super::receiver::Request| page.json()["payload"]["class"].clone();
+        pager.got().iter().map(|page| class(page).as_str().unwrap().to_owned()).collect()
+    };
+    let wanted = ["approval_expired", "deadline_not_met", "effect_unknown", "retries_exceeded"];
+    until("all of it is told", async || {
+        wanted.iter().all(|class| told().iter().any(|told| told == class))
+    })
+    .await;
+    drained(&fabric).await;
+    let classes: BTreeSet<_> = told().into_iter().collect();
+    assert_eq!((told().len(), classes), (4, wanted.map(str::to_owned).into()), "each once");
+    fabric.shutdown().await;
+    let lines = std::fs::read_to_string(log.path()).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for event in ["approval.expired", "effect.unknown", "command.failed"] {
+        let named = |line: &Value| line["type"].as_str().is_some_and(|t| t.ends_with(event));
+        assert!(lines.iter().any(named), "no line of {event}: {lines:?}");
+    }
+}
+
+fn now_us() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    i64::try_from(since.unwrap().as_micros()).unwrap()
 }
