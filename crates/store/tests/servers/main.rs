@@ -47,6 +47,7 @@ on_each_server! {
     four_processes_migrate_at_once
     an_interrupted_migration_is_taken_up
     a_schema_of_version_1_is_brought_up_to_date
+    a_schema_of_version_5_is_brought_up_to_date
     a_newer_schema_is_refused
     a_wrong_password_or_database_is_refused_at_once
     a_run_goes_from_start_to_finish
@@ -173,7 +174,7 @@ async fn an_interrupted_migration_is_taken_up(database: &Database) {
     }
     let store = database.open().await;
     store.ask(start("a", false)).await.unwrap();
-    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 5);
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 6);
 }
 
 /// Version 1 was this schema without the index by parent, commands and triggers.
@@ -218,11 +219,35 @@ async fn a_schema_of_version_1_is_brought_up_to_date(database: &Database) {
     }
     database.execute("UPDATE steadfast_schema SET version = 1").await;
     let store = database.open().await;
-    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 5);
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 6);
     assert_eq!(database.number("SELECT COUNT(context) FROM run").await, 0);
     assert_eq!(database.number("SELECT COUNT(*) FROM trigger_slots").await, 0);
     assert_eq!(database.number(count_index).await, 1);
     assert!(run(&store, "a").await.is_some());
+}
+
+/// Version 5 did not know when a meter is past its time, nor what a call has cost.
+async fn a_schema_of_version_5_is_brought_up_to_date(database: &Database) {
+    drop(database.open().await);
+    let index = match database.kind {
+        Kind::Postgres => "DROP INDEX meters_past",
+        Kind::Mysql => "DROP INDEX meters_past ON meters",
+    };
+    for undo in [
+        index,
+        "ALTER TABLE meters DROP COLUMN past_at",
+        "ALTER TABLE connector_invocations DROP COLUMN cost_units",
+        "INSERT INTO meters (workspace, meter, amount, moment) VALUES ('w', 'timed', 1, 70)",
+        "INSERT INTO meters (workspace, meter, amount, moment) VALUES ('w', 'kept', 1, 0)",
+        "UPDATE steadfast_schema SET version = 5",
+    ] {
+        database.execute(undo).await;
+    }
+    drop(database.open().await);
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 6);
+    assert_eq!(database.number("SELECT past_at FROM meters WHERE meter = 'timed'").await, 70);
+    assert_eq!(database.number("SELECT COUNT(*) FROM meters WHERE past_at IS NULL").await, 1);
+    assert_eq!(database.number("SELECT COUNT(cost_units) FROM connector_invocations").await, 0);
 }
 
 async fn a_newer_schema_is_refused(database: &Database) {
