@@ -41,8 +41,8 @@ const SETTINGS: &str = "SET statement_timeout = '60s'; SET lock_timeout = '10s';
     SET idle_in_transaction_session_timeout = '15s'; \
     SET default_transaction_isolation = 'read committed'; \
     SET standard_conforming_strings = on; SET client_min_messages = warning; \
-    SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
-    SET plan_cache_mode = force_generic_plan; SELECT length(repeat(' ', 524288))";
+    SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
+    SET jit = off; SET plan_cache_mode = force_generic_plan; SELECT length(repeat(' ', 524288))";
 /// Prepared statements a connection keeps; rare filters come and go.
 const STATEMENTS: usize = 512;
 

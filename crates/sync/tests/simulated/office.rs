@@ -45,9 +45,9 @@ fn config() -> Config {
     Config::parse(CONFIG, "simulated.toml").unwrap()
 }
 
-/// A node that is up for the nights alone: from a moment before each is due until it is over. So the
-/// days cost nothing, and a month has thirty starts. It goes by the true time: its own clock jumps.
-/// `over` counts the nights.
+/// A node that is up for the nights alone: from a moment before each is due until it is over. So
+/// the days cost nothing, and a month has thirty starts. It goes by the true time: its own clock
+/// jumps. `over` counts the nights.
 pub(crate) async fn boot(
     env: Arc<SimEnv>,
     store: Arc<dyn Store>,
