@@ -201,8 +201,8 @@ pub(crate) async fn zombie(place: &Place) {
 /// frost shows nothing about leases and is void.
 const HEIR: Duration = Duration::from_secs(4);
 
-/// After a void frost, nothing of it is left for the next one: neither its workers nor its run, which
-/// a slow heir may have ended after all while it was stopped.
+/// After a void frost, nothing of it is left for the next one: neither its workers nor its run,
+/// which a slow heir may have ended after all while it was stopped.
 async fn void(fleet: Fleet<'_>, client: &Client, id: &str) {
     drop(fleet);
     if let Err(error) = client.cancel(id, "a void frost").await {
