@@ -18,6 +18,8 @@ mod policy;
 mod schedule;
 mod sync;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Durable execution: runs that end, through crashes.
@@ -58,9 +60,18 @@ enum Noun {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<std::process::ExitCode> {
+async fn main() -> ExitCode {
     stay_quiet_when_nobody_reads();
-    match Cli::parse().noun {
+    answer(Cli::parse().noun).await.unwrap_or_else(|error| {
+        // Not as anyhow would: whoever mistyped a setting has no use for a backtrace.
+        eprintln!("Error: {error}");
+        error.chain().skip(1).for_each(|cause| eprintln!("  because: {cause}"));
+        ExitCode::FAILURE
+    })
+}
+
+async fn answer(noun: Noun) -> anyhow::Result<ExitCode> {
+    match noun {
         Noun::Demo(args) => demo::demo(args).await,
         Noun::Init(args) => init::init(&args),
         Noun::Sync(args) => sync::sync(args).await,

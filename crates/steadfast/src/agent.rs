@@ -1,6 +1,6 @@
 //! Agents: their code proposes commands; others carry them out.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, OnceLock, Weak};
 
 use serde::Serialize;
 use steadfast_core::command::Ingress;
@@ -9,18 +9,18 @@ use steadfast_core::{Cx, Error, Result};
 
 use crate::client::Client;
 
-/// Where proposals go, while the fabric runs.
+/// Where proposals go, while the fabric runs. It is part of what the fabric keeps, so it must not
+/// keep the fabric.
 #[derive(Clone, Default)]
-pub(crate) struct Desk(Arc<Mutex<Option<Client>>>);
+pub(crate) struct Desk(Arc<OnceLock<Weak<Client>>>);
 
 impl Desk {
-    /// Opens it, or closes it: a fabric that is shut down must not keep itself alive.
-    pub(crate) fn set(&self, client: Option<Client>) {
-        *self.0.lock().expect("invariant: not poisoned") = client;
+    pub(crate) fn open(&self, client: &Arc<Client>) {
+        self.0.get_or_init(|| Arc::downgrade(client));
     }
 
-    fn client(&self) -> Result<Client> {
-        let client = self.0.lock().expect("invariant: not poisoned").clone();
+    fn client(&self) -> Result<Arc<Client>> {
+        let client = self.0.get().and_then(Weak::upgrade);
         client.ok_or_else(|| Error::app("the fabric is not up"))
     }
 }

@@ -32,9 +32,8 @@ use crate::trigger::{OnEvent, Schedule};
 /// A process that runs workflows. It is also a [`Client`].
 #[derive(Clone)]
 pub struct Steadfast {
-    client: Client,
+    client: Arc<Client>,
     worker: Worker,
-    desk: agent::Desk,
     relays: Vec<Relay>,
     retention: Retention,
     stopping: Arc<AtomicBool>,
@@ -75,7 +74,6 @@ impl Steadfast {
     pub async fn shutdown(&self) {
         self.stopping.store(true, Ordering::Release);
         self.worker.shutdown().await;
-        self.desk.set(None);
     }
 
     /// Gives new events their numbers and sends to the sinks of this process what is due now; gives
@@ -426,11 +424,11 @@ impl Builder {
         let desk = agent::Desk::default();
         registry.state.insert(desk.clone());
         let worker = Worker::start(env, store, registry, self.config).await?;
-        let client = Client::of_worker(worker.clone(), version, contracts, governance);
-        desk.set(Some(client.clone()));
+        let client = Arc::new(Client::of_worker(worker.clone(), version, contracts, governance));
+        desk.open(&client);
         let relays = Relay::all(&client.inner, self.sinks, worker.id());
         let (retention, stopping) = (self.retention, Arc::default());
-        let fabric = Steadfast { client, worker, desk, relays, retention, stopping };
+        let fabric = Steadfast { client, worker, relays, retention, stopping };
         let begun = fabric.begin(self.source.as_deref(), &triggers).await;
         if let Err(error) = begun {
             fabric.shutdown().await;

@@ -61,7 +61,11 @@ fn world(nights: u64, plan: Plan) -> Outcome {
         Err(stuck) => Err(format!("the nights do not end: {stuck}")),
         Ok(()) => judge(&model, &vendor, &warehouse, faults.placed()),
     };
-    faults.outcome(verdict)
+    let outcome = faults.outcome(verdict);
+    let left = Arc::downgrade(&model);
+    drop((sim, model, faults, vendor, warehouse));
+    assert_eq!(left.strong_count(), 0, "a fabric that is gone keeps its store");
+    outcome
 }
 
 /// R28, R54: a crash before and after every commit of a night, and inside every call.
@@ -71,17 +75,23 @@ fn r028_a_night_survives_a_crash_at_every_commit() {
     Explore::new("night").depth(1).faults(faults).run(|plan| world(2, plan)).check();
 }
 
+/// How many seeds, or which: `2000`, or `1000..2000`.
+fn seeds(text: &str) -> (u64, u64) {
+    let (from, until) = text.split_once("..").unwrap_or(("0", text));
+    (from.parse().unwrap_or(0), until.parse().unwrap_or(SEEDS))
+}
+
 /// R54: no load twice, no 5xx given up early, no 4xx tried again, over many seeds of many faults.
-/// Thousands of them: `STEADFAST_SYNC_SEEDS=2000 cargo test --release -p steadfast-sync --test
-/// simulated`.
+/// Thousands of them: `STEADFAST_SYNC_SEEDS=2000 cargo test --release --workspace --test
+/// simulated r054`.
 #[test]
 fn r054_thirty_nights_come_right_over_seeds_of_faults() {
-    let setting = std::env::var("STEADFAST_SYNC_SEEDS").ok().and_then(|text| text.parse().ok());
-    let (seeds, next): (u64, _) = (setting.unwrap_or(SEEDS), AtomicU64::new(0));
+    let (from, until) = seeds(&std::env::var("STEADFAST_SYNC_SEEDS").unwrap_or_default());
+    let next = AtomicU64::new(from);
     let live = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds {
+            if seed >= until {
                 break;
             }
             // A month in which only vendor and warehouse fail, and one in which we do as well.

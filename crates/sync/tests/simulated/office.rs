@@ -47,7 +47,8 @@ fn config() -> Config {
 
 /// A node that is up for the nights alone: from a moment before each is due until it is over. So
 /// the days cost nothing, and a month has thirty starts. It goes by the true time: its own clock
-/// jumps. `over` counts the nights.
+/// jumps. `over` counts the nights. It comes up once before the first, hours early: a schedule that
+/// is made after 03:00 does not fire for that night.
 pub(crate) async fn boot(
     env: Arc<SimEnv>,
     store: Arc<dyn Store>,
@@ -57,10 +58,15 @@ pub(crate) async fn boot(
 ) {
     let config = config();
     let dates = vendor.dates();
+    if over.load(Ordering::Relaxed) == 0 {
+        let made = fabric(&config, env.clone(), store.clone(), vendor.clone(), at.clone()).await;
+        let Ok(made) = made else { return env.die() };
+        made.shutdown().await;
+    }
     while let Some(date) = dates.get(usize::try_from(over.load(Ordering::Relaxed)).unwrap()) {
         env.sleep(env.sim().now().until(fires_at(date).before(EARLY))).await;
         let fabric = fabric(&config, env.clone(), store.clone(), vendor.clone(), at.clone()).await;
-        let Ok(fabric) = fabric else { return };
+        let Ok(fabric) = fabric else { return env.die() };
         while !night(&fabric, &env, &config, date).await.is_ok_and(|ended| ended) {
             env.sleep(GLANCE).await;
         }

@@ -77,7 +77,8 @@ impl Vendor {
 
     /// The snapshot's name, its rows and what they come to.
     pub(crate) fn day(&self, date: &str) -> (String, u64, Decimal) {
-        let source = self.state.lock().unwrap().source[date].clone();
+        let source = self.state.lock().unwrap().source.get(date).cloned();
+        let source = source.unwrap_or_else(|| panic!("no such day: {date}"));
         let rows = 10 + u64::from(source.bytes().last().unwrap());
         (format!("snap-{source}"), rows, format!("{rows}.50").parse().unwrap())
     }
