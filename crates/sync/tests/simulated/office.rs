@@ -191,7 +191,8 @@ pub(crate) fn judge(
         faults_before = seen.last().map_or(faults_before, |seen| seen.faults);
         let last = seen.last().map_or(0, |seen| seen.status);
         if row.status == CommandStatus::Failed {
-            if last == 200 || at.commits(&date) > 0 {
+            let tried_out = at.unanswered(&date) >= attempts();
+            if !tried_out && (last == 200 || at.commits(&date) > 0) {
                 return wrong("failed without a reason");
             }
             continue;
@@ -217,10 +218,14 @@ pub(crate) fn judge(
     Ok(())
 }
 
+/// How often anything is tried.
+fn attempts() -> u32 {
+    Retry::listed([Duration::ZERO; 3]).max_attempts()
+}
+
 /// No 4xx is tried again, and no 5xx is given up early. In a night with faults of our own an answer
 /// may never have been heard: then the request is made again.
 fn requests(seen: &[Seen], faults_before: u64) -> Result<(), String> {
-    let attempts = Retry::listed([Duration::ZERO; 3]).max_attempts();
     for (at, request) in seen.iter().enumerate() {
         let after = seen.get(at + 1);
         let refused = (400..500).contains(&request.status) && request.status != 429;
@@ -229,7 +234,7 @@ fn requests(seen: &[Seen], faults_before: u64) -> Result<(), String> {
         }
         let passing = !refused && request.status != 200;
         let before = seen[..at].iter().filter(|s| s.page == request.page).count();
-        if passing && after.is_none() && before + 1 < attempts as usize {
+        if passing && after.is_none() && before + 1 < attempts() as usize {
             return Err(format!("{} was given up after {}", request.status, before + 1));
         }
     }

@@ -32,6 +32,8 @@ struct State {
     keys: BTreeMap<String, Inbound>,
     /// Loads that were committed, by day.
     commits: BTreeMap<String, u32>,
+    /// Calls since the last one that was answered, by day.
+    unanswered: BTreeMap<String, u32>,
 }
 
 impl Warehouse {
@@ -46,6 +48,7 @@ impl Warehouse {
             known: BTreeMap::new(),
             keys: BTreeMap::new(),
             commits: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
         };
         Self { state: Arc::new(Mutex::new(state)), scope: Arc::new(scope) }
     }
@@ -62,24 +65,42 @@ impl Warehouse {
         self.state.lock().unwrap().commits.get(date).copied().unwrap_or(0)
     }
 
+    /// How many calls for a day got no answer in the end, one after another.
+    pub(crate) fn unanswered(&self, date: &str) -> u32 {
+        self.state.lock().unwrap().unanswered.get(date).copied().unwrap_or(0)
+    }
+
     fn answer(&self, request: &Outbound) -> Result<Inbound> {
         let mut state = self.state.lock().unwrap();
+        let answer = state.answer(request);
+        let count = state.unanswered.entry(date_of(&request.input)).or_default();
+        *count = if answer.is_ok() { 0 } else { *count + 1 };
+        answer
+    }
+}
+
+/// The day that a call is for.
+fn date_of(input: &Value) -> String {
+    let days = ["partition", "where", "up_to"].map(|part| input[part]["target_date"].as_str());
+    days.into_iter().flatten().next().unwrap().to_owned()
+}
+
+impl State {
+    fn answer(&mut self, request: &Outbound) -> Result<Inbound> {
         let down = |why: &str| Err(Error::new(ErrorClass::TransientConnectorError, "SF-0722", why));
-        if state.rng.below(100) < 4 {
+        if self.rng.below(100) < 4 {
             return down("the database cannot be reached");
         }
         if request.operation.starts_with("select") {
-            return Ok(select(&state, request));
+            return Ok(select(self, request));
         }
-        let answer = state.load(request);
-        if state.rng.below(100) < 4 {
+        let answer = self.load(request);
+        if self.rng.below(100) < 4 {
             return down("the connection was cut after the commit");
         }
         Ok(answer)
     }
-}
 
-impl State {
     fn load(&mut self, request: &Outbound) -> Inbound {
         let key = request.key.clone().unwrap();
         if let Some(known) = self.keys.get(&key).filter(|_| !FORGETS.get()) {
