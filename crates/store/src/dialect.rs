@@ -167,11 +167,12 @@ impl Dialect {
         self == Dialect::Postgres
     }
 
-    /// The placeholder for parameter `n` (from 1). Postgres is told the type, because it cannot
-    /// always infer one.
+    /// The placeholder for parameter `n` (from 1). Postgres is told the type, where the statement
+    /// does not say it, because it cannot always infer one.
     pub(crate) fn placeholder(self, n: usize, ty: &str) -> String {
         match self {
             Dialect::Sqlite => format!("?{n}"),
+            Dialect::Postgres if ty.is_empty() => format!("${n}"),
             Dialect::Postgres => format!("${n}::{ty}"),
             Dialect::Mysql => "?".to_owned(),
         }

@@ -22,6 +22,8 @@ pub(crate) enum Value<'a> {
     /// A column of numbers or texts, where a database takes columns side by side.
     IntColumn(Vec<Option<i64>>),
     TextColumn(Vec<Option<Cow<'a, str>>>),
+    /// Rows of a table, where a database takes them as one value.
+    Rows(Vec<Fields<'a>>),
 }
 
 /// A parameter in its place: lists are spread.
@@ -31,6 +33,7 @@ pub(crate) enum Bound<'a> {
     Text(Option<&'a str>),
     IntColumn(&'a [Option<i64>]),
     TextColumn(&'a [Option<Cow<'a, str>>]),
+    Rows(&'a [Fields<'a>]),
     /// A list that is not spread, where a database takes arrays.
     Texts(&'a [Cow<'a, str>]),
 }
@@ -60,6 +63,7 @@ value_from! {
     Option<String>, v => Value::Text(v.map(Cow::Owned));
     Vec<String>, v => Value::Texts(v.into_iter().map(Cow::Owned).collect());
     Vec<&'a str>, v => Value::Texts(v.into_iter().map(Cow::Borrowed).collect());
+    Vec<Fields<'a>>, v => Value::Rows(v);
 }
 
 /// Named parameters of one call.

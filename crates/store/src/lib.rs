@@ -16,6 +16,8 @@ mod append_only;
 mod apply;
 mod backend;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
+mod bell;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod clock;
 mod dialect;
 mod error;

@@ -3,9 +3,8 @@
 //! Invariants: a write is answered after its commit; a lost connection is replaced without the
 //! caller noticing more than a delay; sessions are READ COMMITTED and strict, whatever the
 //! server's default.
-//! Deliberately absent: notifications, which these servers do not have. Polling finds what is
-//! ready.
 
+mod bell;
 mod connection;
 mod fault;
 mod migration;
@@ -22,6 +21,7 @@ pub use mysql_async;
 pub use work::{Work, failed, start_in};
 
 use crate::backend::patiently;
+use crate::bell::Bell;
 use crate::error::Error;
 use crate::lane::Lanes;
 use crate::op::{Op, Record, Reply, Store, Written};
@@ -39,6 +39,7 @@ pub struct Mysql {
     lanes: Lanes,
     readers: Arc<Pool<Connector>>,
     workers: Arc<Pool<Connector>>,
+    bell: Arc<Bell>,
     offset: Arc<AtomicI64>,
     counters: Arc<Counters>,
     _chores: Chores,
@@ -47,7 +48,8 @@ pub struct Mysql {
 impl Mysql {
     /// Opens the database of a URL (`mysql://user@host/database`), bringing its schema up to date.
     pub async fn open(url: &str) -> Result<Self, Error> {
-        let connector = Arc::new(Connector::new(url)?);
+        let bell = Arc::new(Bell::default());
+        let connector = Arc::new(Connector::new(url, bell.clone())?);
         let counters = connector.counters.clone();
         let prepare = async |session: &mut connection::MySession| {
             migration::migrate(session).await?;
@@ -56,14 +58,18 @@ impl Mysql {
         let offset = session::first(&*connector, prepare).await?;
         let offset = Arc::new(AtomicI64::new(offset));
         let readers = Pool::new(connector.clone(), READERS);
-        let clock = tokio::spawn(session::keep_clock(readers.clone(), offset.clone()));
+        let chores = vec![
+            tokio::spawn(session::keep_clock(readers.clone(), offset.clone())),
+            tokio::spawn(bell::ring(connector.clone(), bell.clone())),
+        ];
         Ok(Self {
             lanes: Lanes::spawn(&connector),
             readers,
             workers: Pool::new(connector, WORKERS),
+            bell,
             offset,
             counters,
-            _chores: Chores::new(vec![clock]),
+            _chores: Chores::new(chores),
         })
     }
 
@@ -84,6 +90,21 @@ impl Store for Mysql {
 
     fn clock_offset_us(&self) -> i64 {
         self.offset.load(Ordering::Relaxed)
+    }
+
+    fn announce(&self) {
+        self.bell.pull(true, false);
+    }
+
+    fn ended(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.bell.end_heard())
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        // Made here, not when first polled: a caller that asks, looks and then waits misses
+        // nothing.
+        let heard = self.bell.heard();
+        Box::pin(heard)
     }
 
     fn transact(

@@ -9,6 +9,7 @@ mod bell;
 mod connection;
 mod fault;
 mod pipeline;
+mod rows;
 mod statistics;
 mod work;
 
@@ -23,12 +24,12 @@ pub use tokio_postgres;
 pub use work::{Work, failed, start_in};
 
 use crate::backend::patiently;
+use crate::bell::Bell;
 use crate::error::Error;
 use crate::lane::Lanes;
 use crate::op::{Op, Record, Reply, Store, Written};
 use crate::session::{self, Chores, Pool};
 use crate::tally::{Counters, Tally};
-use bell::Bell;
 use connection::Connector;
 
 /// Sessions for reading, at most.

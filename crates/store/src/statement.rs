@@ -118,7 +118,8 @@ fn list_width(dialect: Dialect, value: &Value<'_>) -> Option<usize> {
     match value {
         Value::Texts(_) if dialect.has_arrays() => None,
         Value::Texts(list) => Some(width(list.len())),
-        Value::Int(_) | Value::Text(_) | Value::IntColumn(_) | Value::TextColumn(_) => None,
+        Value::Int(_) | Value::Text(_) => None,
+        Value::IntColumn(_) | Value::TextColumn(_) | Value::Rows(_) => None,
     }
 }
 
@@ -136,6 +137,7 @@ impl Rendered {
                 Value::Text(v) => values.push(Bound::Text(v.as_deref())),
                 Value::IntColumn(v) => values.push(Bound::IntColumn(v)),
                 Value::TextColumn(v) => values.push(Bound::TextColumn(v)),
+                Value::Rows(v) => values.push(Bound::Rows(v)),
                 Value::Texts(list) if self.has_arrays => values.push(Bound::Texts(list)),
                 Value::Texts(list) => {
                     let pad = list.last().map_or("", |text| text);
@@ -191,6 +193,8 @@ fn make(dialect: Dialect, raw: &str, conditions: &str, params: Params<'_>) -> Re
             Value::Text(_) => (1, "text"),
             Value::IntColumn(_) => (1, "int8[]"),
             Value::TextColumn(_) => (1, "text[]"),
+            // The statement says of which table.
+            Value::Rows(_) => (1, ""),
         };
         let places: Vec<String> =
             (1..=count).map(|i| dialect.placeholder(numbers + i, ty)).collect();

@@ -4,15 +4,16 @@
 //! (a lost lease, a taken id, a record with companions) is left open, untouched, for the
 //! operation's own function; a record that is there already spoils the whole, which is then done
 //! one by one. Every statement that writes for an owner checks the fences itself, so none is read
-//! before. The runs are all different, so the order does not matter.
+//! before. The runs are all different, so the order does not matter. One worker's operations are
+//! taken; a process has one.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{own, queue, start};
 use crate::error::Error;
-use crate::gate::{Fields, Tx, columns, fields};
+use crate::gate::{Fields, Tx, columns, fields, params};
 use crate::op::{Entry, Lease, Op, Reply, Start, Started, Suspend, Suspended, Written};
-use futures::future::try_join;
+use futures::future::try_join4;
 
 /// Carries out those of the operations that are simple; the others are left open. Each gate leads
 /// to the same transaction, and statements on different ones may be under way together.
@@ -31,20 +32,20 @@ pub(crate) async fn together<T: Tx>(
             op => owned.push((place, *op)),
         }
     }
+    let worker = owned.iter().find_map(|(_, op)| lease(op)).map(|(lease, _)| lease.worker.as_str());
+    owned.retain(|(_, op)| lease(op).is_some_and(|(lease, _)| Some(&*lease.worker) == worker));
     // Everybody locks in this order, so that nobody waits in a circle.
     owned.sort_unstable_by_key(|(_, op)| lease(op).map(|(lease, _)| &lease.run_id));
-    let (mut first, mut second, mut third) = (gate(), gate(), gate());
-    let write = async {
-        record_all(&mut second, &mut owned).await?;
-        let ends = end_all(&mut third, ws, &owned);
-        let (mut done, suspended) = try_join(ends, suspend_all(&mut second, &owned)).await?;
-        done.extend(suspended);
-        let recorded = owned.iter().filter(|(_, op)| matches!(op, Op::Record(_)));
-        done.extend(recorded.map(|(place, _)| (*place, Reply::Record(Written::Done))));
-        Ok(done)
-    };
-    let (started, written) = try_join(start_all(&mut first, &starts), write).await?;
-    for (place, reply) in started.into_iter().chain(written) {
+    let (mut first, mut second, mut third, mut fourth) = (gate(), gate(), gate(), gate());
+    // All are under way at once, records before what closes their runs.
+    let (started, recorded, ended, suspended) = try_join4(
+        start_all(&mut first, &starts),
+        record_all(&mut second, &owned),
+        end_all(&mut third, ws, &owned),
+        suspend_all(&mut fourth, &owned),
+    )
+    .await?;
+    for (place, reply) in [started, recorded, ended, suspended].into_iter().flatten() {
         replies[place] = Some(reply);
     }
     Ok(replies)
@@ -85,9 +86,9 @@ async fn start_all(tx: &mut impl Tx, starts: &[(usize, &Start)]) -> Result<Done,
     if placed.is_empty() {
         return Ok(done);
     }
-    let rows = placed.iter().map(|(_, op, on_queue)| start::fields(op, on_queue)).collect();
+    let rows: Vec<_> = placed.iter().map(|(_, op, on_queue)| start::fields(op, on_queue)).collect();
     let mut made = HashSet::new();
-    for mut row in tx.query("all_run_insert", &columns(rows)).await? {
+    for mut row in tx.query("all_run_insert", params! { rows: rows }).await? {
         made.insert(row.text()?);
     }
     for (place, op, on_queue) in &placed {
@@ -99,32 +100,45 @@ async fn start_all(tx: &mut impl Tx, starts: &[(usize, &Start)]) -> Result<Done,
     Ok(done)
 }
 
-/// Writes the records of every run whose lease is good, which it stays until this transaction ends,
-/// and keeps those operations.
-async fn record_all(tx: &mut impl Tx, owned: &mut Vec<(usize, &Op)>) -> Result<(), Error> {
+/// Writes the records of every run whose lease is good, which it stays until this transaction ends.
+async fn record_all(tx: &mut impl Tx, owned: &[(usize, &Op)]) -> Result<Done, Error> {
     let mut rows: Vec<Fields<'_>> = Vec::new();
     for (lease, entries) in owned.iter().filter_map(|(_, op)| lease(op)) {
-        rows.extend(entries.iter().map(|entry| own::held_fields(lease, &entry.record)));
+        rows.extend(entries.iter().map(|entry| own::record_fields(lease, &entry.record)));
     }
-    if rows.is_empty() {
-        return Ok(());
-    }
+    let Some((first, _)) = owned.first().and_then(|(_, op)| lease(op)).filter(|_| !rows.is_empty())
+    else {
+        return Ok(Done::new());
+    };
     let count = rows.len() as u64;
-    if tx.execute("all_step_insert", &columns(rows)).await? == count {
-        return Ok(());
+    let fields = fields! { rows: rows, worker: &first.worker };
+    let are_all = tx.execute("all_step_insert", &fields).await? == count;
+    let records = owned.iter().filter_map(|(place, op)| match op {
+        Op::Record(op) => Some((*place, &op.lease)),
+        _ => None,
+    });
+    let done = |(place, _)| (place, Reply::Record(Written::Done));
+    if are_all {
+        return Ok(records.map(done).collect());
     }
-    let leases = owned.iter().filter_map(|(_, op)| lease(op)).map(|(lease, _)| lease);
-    let which = leases.map(|lease| fields! { workspace: &lease.workspace, run_id: &lease.run_id });
+    // Some lease is void. Whose run is closed here as well may have been closed before its record.
+    let closes = |op: &Op| !matches!(op, Op::Record(_));
+    if owned.iter().any(|(_, op)| closes(op) && lease(op).is_some_and(|(_, of)| !of.is_empty())) {
+        return Err(Error::Transient("a lease of the batch is void".to_owned()));
+    }
+    let which = records.clone().map(|(_, lease)| held_key(lease)).collect();
     let mut held = HashSet::new();
-    for mut row in tx.query("all_run_held", &columns(which.collect())).await? {
+    for mut row in tx.query("all_run_held", &columns(which)).await? {
         held.insert((row.text()?, row.int()?, row.text()?));
     }
-    owned.retain(|(_, op)| {
-        lease(op).is_some_and(|(lease, _)| {
-            held.contains(&(lease.run_id.clone(), lease.epoch, lease.worker.clone()))
-        })
-    });
-    Ok(())
+    let is_held = |(_, lease): &(usize, &Lease)| {
+        held.contains(&(lease.run_id.clone(), lease.epoch, lease.worker.clone()))
+    };
+    Ok(records.filter(is_held).map(done).collect())
+}
+
+fn held_key(lease: &Lease) -> Fields<'_> {
+    fields! { workspace: &lease.workspace, run_id: &lease.run_id }
 }
 
 async fn end_all(tx: &mut impl Tx, ws: &str, owned: &[(usize, &Op)]) -> Result<Done, Error> {

@@ -12,6 +12,7 @@ use mysql_async::{Conn, Opts, OptsBuilder, Params as Positional};
 
 use super::fault;
 use crate::apply;
+use crate::bell::Bell;
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::gate::{Bound, Params, Row, Tx, Value};
@@ -41,11 +42,12 @@ pub(super) struct Connector {
     /// Fit for messages.
     url: String,
     place: String,
+    bell: Arc<Bell>,
     pub(super) counters: Arc<Counters>,
 }
 
 impl Connector {
-    pub(super) fn new(url: &str) -> Result<Self, Error> {
+    pub(super) fn new(url: &str, bell: Arc<Bell>) -> Result<Self, Error> {
         let shown = redacted(url);
         let bad = |why: String| Error::Refused(format!("\"{shown}\" is not a MySQL URL: {why}"));
         let plain = match url.strip_prefix("mariadb://") {
@@ -63,7 +65,17 @@ impl Connector {
             .client_found_rows(false)
             // A socket would silently stand in for the host that was asked for.
             .prefer_socket(false);
-        Ok(Self { opts: opts.into(), url: shown, place, counters: Arc::default() })
+        Ok(Self { opts: opts.into(), url: shown, place, bell, counters: Arc::default() })
+    }
+
+    /// A connection as the server gives it.
+    pub(super) async fn connect_raw(&self) -> Result<Conn, Error> {
+        let silent = |_| {
+            let place = &self.place;
+            Error::Transient(format!("no connection to MySQL at {place}: no answer in {CONNECT:?}"))
+        };
+        let made = tokio::time::timeout(CONNECT, Conn::new(self.opts.clone())).await;
+        made.map_err(silent)?.map_err(|error| self.why(&error))
     }
 
     fn why(&self, error: &mysql_async::Error) -> Error {
@@ -86,17 +98,16 @@ impl Connect for Connector {
     type Session = MySession;
 
     async fn connect(&self) -> Result<MySession, Error> {
-        let silent = |_| {
-            let place = &self.place;
-            Error::Transient(format!("no connection to MySQL at {place}: no answer in {CONNECT:?}"))
-        };
-        let made = tokio::time::timeout(CONNECT, Conn::new(self.opts.clone())).await;
-        let mut conn = made.map_err(silent)?.map_err(|error| self.why(&error))?;
+        let mut conn = self.connect_raw().await?;
         for sql in SETTINGS {
             conn.query_drop(*sql).await.map_err(|error| self.why(&error))?;
         }
         let counters = self.counters.clone();
         Ok(MySession { conn, counters, wrote: false, is_down: false })
+    }
+
+    fn announce(&self, ready: bool, ended: bool) {
+        self.bell.pull(ready, ended);
     }
 }
 
@@ -244,7 +255,7 @@ fn bound(values: Vec<Bound<'_>>) -> Positional {
         Bound::Int(Some(v)) => mysql_async::Value::Int(v),
         Bound::Text(Some(v)) => mysql_async::Value::Bytes(v.into()),
         Bound::Int(None) | Bound::Text(None) => mysql_async::Value::NULL,
-        Bound::IntColumn(_) | Bound::TextColumn(_) | Bound::Texts(_) => {
+        Bound::IntColumn(_) | Bound::TextColumn(_) | Bound::Rows(_) | Bound::Texts(_) => {
             unreachable!("invariant: MySQL is given no columns")
         }
     };

@@ -16,9 +16,9 @@ use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
 use tokio_postgres::{Client, Config, GenericClient, NoTls, Socket, Statement};
 
-use super::bell::Bell;
-use super::{fault, pipeline};
+use super::{fault, pipeline, rows};
 use crate::apply;
+use crate::bell::Bell;
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::gate::{Bound, Memo, Params, Row, Tx, Value};
@@ -414,6 +414,7 @@ fn typed<'a>(values: &'a [Bound<'a>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
             Bound::Text(_) => Type::TEXT,
             Bound::IntColumn(_) => Type::INT8_ARRAY,
             Bound::TextColumn(_) | Bound::Texts(_) => Type::TEXT_ARRAY,
+            Bound::Rows(_) => unreachable!("invariant: rows go through statements of ours only"),
         };
         (value, ty)
     }
@@ -454,11 +455,13 @@ impl ToSql for Bound<'_> {
             Bound::IntColumn(v) => v.to_sql(ty, out),
             Bound::TextColumn(v) => v.to_sql(ty, out),
             Bound::Texts(v) => v.to_sql(ty, out),
+            Bound::Rows(v) => rows::write(v, ty, out),
         }
     }
 
     fn accepts(ty: &Type) -> bool {
         [Type::INT8, Type::TEXT, Type::INT8_ARRAY, Type::TEXT_ARRAY].contains(ty)
+            || rows::columns(ty).is_some()
     }
 
     tokio_postgres::types::to_sql_checked!();

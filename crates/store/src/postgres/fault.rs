@@ -13,6 +13,8 @@ pub(super) fn of_state(state: &str) -> Fault {
         "40001" | "40P01" | "55P03" => Fault::Contended,
         // Writes on a server that is read-only: after a failover the connection leads to a replica.
         "25006" => Fault::Down,
+        // Rows as they were when this connection learned of the table, which has other columns now.
+        "42804" => Fault::Down,
         // The server ends sessions that sit in a transaction; ours did, so the network or we
         // stalled.
         "25P03" => Fault::Down,

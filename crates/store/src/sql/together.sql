@@ -1,6 +1,6 @@
--- Much in one statement, for Postgres alone. First, many operations of different runs: columns come as arrays, side by side. The
--- workspace comes with every row, so that runs are looked up by their key: a server that has not counted
--- yet takes a single workspace for a small part of the table.
+-- Much in one statement, for Postgres alone. First, many operations of different runs: whole rows come as one array
+-- of rows, a few columns as arrays side by side. The workspace comes with every row, so that runs are looked up by their
+-- key: a server that has not counted yet takes a single workspace for a small part of the table.
 
 -- name: all_run_insert
 INSERT INTO run ({{run_columns}}, prev_status, sort_rank, workspace)
@@ -8,12 +8,7 @@ SELECT n.run_id, n.workflow, n.status, n.input, NULL, NULL, n.queue, n.partition
     n.app_version, n.worker, n.epoch, n.epoch, n.max_attempts, n.created_at, n.created_at, n.started_at,
     NULL, n.ready_at, n.wake_at, 0, '', n.timeout_us, n.deadline_at, '', n.parent, n.detached, 0, n.seed, 0,
     n.context, '', n.sort_rank, n.workspace
-FROM unnest(:workspace, :run_id, :workflow, :status, :input, :queue, :partition_key, :priority, :app_version, :worker,
-    :epoch, :max_attempts, :created_at, :started_at, :ready_at, :wake_at, :timeout_us, :deadline_at, :parent,
-    :detached, :seed, :context, :sort_rank)
-    AS n (workspace, run_id, workflow, status, input, queue, partition_key, priority, app_version, worker, epoch,
-        max_attempts, created_at, started_at, ready_at, wake_at, timeout_us, deadline_at, parent, detached,
-        seed, context, sort_rank)
+FROM unnest(:rows::run[]) AS n
 ON CONFLICT DO NOTHING
 RETURNING run_id;
 
@@ -24,12 +19,9 @@ RETURNING run_id;
 INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
 SELECT n.workspace, n.function_id, n.seq, n.name, n.kind, n.state, n.input, n.output, n.error, n.child_run_id,
     n.attempt, n.started_at, n.completed_at, n.next_at, n.run_id, n.epoch
-FROM unnest(:workspace, :run_id, :epoch, :worker, :function_id, :seq, :name, :kind, :state, :input, :output, :error,
-    :child_run_id, :attempt, :started_at, :completed_at, :next_at)
-    AS n (workspace, run_id, epoch, worker, function_id, seq, name, kind, state, input, output, error, child_run_id,
-        attempt, started_at, completed_at, next_at)
+FROM unnest(:rows::step[]) AS n
 JOIN run ON run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
-    AND run.worker = n.worker AND run.status = 'PENDING'
+    AND run.worker = :worker AND run.status = 'PENDING'
 FOR NO KEY UPDATE OF run;
 
 -- name: all_run_held

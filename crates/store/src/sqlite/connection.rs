@@ -64,7 +64,7 @@ pub(super) fn prepare(connection: Connection) -> Result<Connection, Error> {
     connection
         .execute_batch(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
-             PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -32768; \
+             PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -24576; \
              PRAGMA wal_autocheckpoint = 4000;",
         )
         .map_err(sorted)?;
@@ -241,7 +241,7 @@ impl ToSql for Bound<'_> {
             Bound::Int(Some(v)) => ValueRef::Integer(*v),
             Bound::Text(Some(v)) => ValueRef::Text(v.as_bytes()),
             Bound::Int(None) | Bound::Text(None) => ValueRef::Null,
-            Bound::IntColumn(_) | Bound::TextColumn(_) | Bound::Texts(_) => {
+            Bound::IntColumn(_) | Bound::TextColumn(_) | Bound::Rows(_) | Bound::Texts(_) => {
                 unreachable!("invariant: SQLite is given no columns")
             }
         }))

@@ -1,0 +1,77 @@
+//! What the bells of the servers have in common: commits here pull them, those who wait hear them.
+//!
+//! Invariants: a ring says nothing but "look again", for work or for an end.
+//! Deliberately absent: what or who is meant, and any promise. Polling finds what a lost ring told.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+/// Pulled by our commits, heard by everybody who waits.
+#[derive(Default)]
+pub(crate) struct Bell {
+    pulled: Notify,
+    /// What the next ring is to say.
+    is_ready: AtomicBool,
+    has_ended: AtomicBool,
+    rung: Notify,
+    rung_for_end: Notify,
+}
+
+/// What a ring says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ring {
+    /// Something may be ready.
+    pub(crate) ready: bool,
+    /// A run may have ended.
+    pub(crate) ended: bool,
+}
+
+impl Ring {
+    /// Look at everything.
+    pub(crate) const ALL: Self = Self { ready: true, ended: true };
+}
+
+impl Bell {
+    /// Asks for the others to be told soon.
+    pub(crate) fn pull(&self, ready: bool, ended: bool) {
+        self.is_ready.fetch_or(ready, Ordering::AcqRel);
+        self.has_ended.fetch_or(ended, Ordering::AcqRel);
+        if ready || ended {
+            self.pulled.notify_one();
+        }
+    }
+
+    /// Waits until it was pulled; gives what is to be told.
+    pub(crate) async fn pulled(&self) -> Ring {
+        loop {
+            self.pulled.notified().await;
+            let ready = self.is_ready.swap(false, Ordering::AcqRel);
+            let ended = self.has_ended.swap(false, Ordering::AcqRel);
+            if ready || ended {
+                return Ring { ready, ended };
+            }
+        }
+    }
+
+    /// Wakes those who wait here.
+    pub(crate) fn ring(&self, ring: Ring) {
+        if ring.ready {
+            self.rung.notify_waiters();
+        }
+        if ring.ended {
+            self.rung_for_end.notify_waiters();
+        }
+    }
+
+    /// Resolves when the next end of a run is told after this call.
+    pub(crate) fn end_heard(&self) -> Notified<'_> {
+        self.rung_for_end.notified()
+    }
+
+    /// Resolves at the next ring for work after this call.
+    pub(crate) fn heard(&self) -> Notified<'_> {
+        self.rung.notified()
+    }
+}

@@ -1,0 +1,85 @@
+//! The bell on MySQL and MariaDB, which have no notifications: who listens lets a connection sleep
+//! on the server, and who rings cuts that sleep short.
+//!
+//! Invariants: only a sleep with our mark in our database is cut short, and the connection that
+//! sleeps does nothing else. A ring between two sleeps is lost, as is one from another user of the
+//! server; polling finds what it told. Those who share this store are told without the server.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mysql_async::Conn;
+use mysql_async::prelude::Queryable;
+
+use super::connection::{Connector, sorted};
+use super::fault;
+use crate::backend::{Backoff, random};
+use crate::bell::{Bell, Ring};
+use crate::error::Error;
+use crate::session::Fault;
+
+/// What a listener does: found by this text, and long enough to cost nothing.
+const LISTEN: &str = "DO SLEEP(60) /* steadfast listens */";
+/// Whom to tell; not our own listener.
+const LISTENERS: &str = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() \
+    AND info = 'DO SLEEP(60) /* steadfast listens */' AND id <> ";
+/// A sleep that was cut short, where that is an error.
+const INTERRUPTED: u16 = 1317;
+/// Commits closer together than this share a ring.
+const APART: Duration = Duration::from_millis(2);
+/// Whoever found no other listener looks for one again after this.
+const ALONE: Duration = Duration::from_millis(500);
+
+/// Rings and listens for as long as the store is open.
+pub(super) async fn ring(connector: Arc<Connector>, bell: Arc<Bell>) {
+    let mut backoff = Backoff::new();
+    loop {
+        if let Err(error) = attend(&connector, &bell, &mut backoff).await {
+            tracing::debug!(%error, "nobody is told for now");
+        }
+        tokio::time::sleep(backoff.wait(random())).await;
+    }
+}
+
+/// Two connections' worth: one that sleeps, and one that wakes others.
+async fn attend(connector: &Connector, bell: &Bell, backoff: &mut Backoff) -> Result<(), Error> {
+    let (ear, hand) = (connector.connect_raw().await?, connector.connect_raw().await?);
+    *backoff = Backoff::new();
+    let own = ear.id();
+    tokio::select! {
+        ended = listen(ear, bell) => ended,
+        ended = wake_others(hand, bell, own) => ended,
+    }
+}
+
+async fn listen(mut ear: Conn, bell: &Bell) -> Result<(), Error> {
+    loop {
+        // At first, too: nobody could tell us anything before.
+        bell.ring(Ring::ALL);
+        match ear.query_drop(LISTEN).await {
+            Err(mysql_async::Error::Server(error)) if error.code == INTERRUPTED => {}
+            done => done.map_err(sorted)?,
+        }
+    }
+}
+
+async fn wake_others(mut hand: Conn, bell: &Bell, own: u32) -> Result<(), Error> {
+    let listeners = format!("{LISTENERS}{own}");
+    let mut alone_since: Option<Instant> = None;
+    loop {
+        bell.ring(bell.pulled().await);
+        if alone_since.is_none_or(|since| since.elapsed() > ALONE) {
+            let others: Vec<u64> = hand.query(&listeners).await.map_err(sorted)?;
+            alone_since = others.is_empty().then(Instant::now);
+            for id in others {
+                match hand.query_drop(format!("KILL QUERY {id}")).await {
+                    // Gone meanwhile, or another user's.
+                    Err(mysql_async::Error::Server(error))
+                        if fault::of_number(error.code) == Fault::Final => {}
+                    done => done.map_err(sorted)?,
+                }
+            }
+        }
+        tokio::time::sleep(APART).await;
+    }
+}
