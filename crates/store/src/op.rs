@@ -8,6 +8,7 @@
 mod approval;
 mod command;
 mod govern;
+mod meter;
 mod publish;
 mod queue;
 mod read;
@@ -23,6 +24,7 @@ use steadfast_core::driver::Outcome;
 pub use approval::*;
 pub use command::*;
 pub use govern::*;
+pub use meter::*;
 pub use publish::*;
 pub use queue::*;
 pub use read::*;

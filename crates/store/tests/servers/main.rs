@@ -9,6 +9,8 @@
 
 mod crowd;
 mod database;
+mod schema;
+mod work;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,6 +26,8 @@ use steadfast_store::{Error, OpenStore, StoreExt, mysql, open, postgres};
 
 use crowd::many_at_once_are_what_they_are_one_by_one;
 use database::{Database, Kind, with};
+use schema::*;
+use work::*;
 
 macro_rules! on_each_server {
     ($($name:ident)+) => {
@@ -141,142 +145,6 @@ async fn claimed(store: &OpenStore, run_id: &str) -> Lease {
         Started::New(Some(lease)) => lease,
         other => panic!("{other:?}"),
     }
-}
-
-async fn a_store_opens_again_and_keeps_what_it_has(database: &Database) {
-    let first = database.open().await;
-    first.ask(start("a", false)).await.unwrap();
-    let second = database.open().await;
-    assert_eq!(run(&second, "a").await.unwrap().status, RunStatus::Enqueued);
-    drop(first);
-    second.ask(start("b", false)).await.unwrap();
-    drop(second);
-    let third = database.open().await;
-    assert!(run(&third, "a").await.is_some() && run(&third, "b").await.is_some());
-}
-
-async fn four_processes_migrate_at_once(database: &Database) {
-    let stores = join_all((0..4).map(|_| database.open())).await;
-    for (number, store) in stores.iter().enumerate() {
-        store.ask(start(&format!("r{number}"), false)).await.unwrap();
-    }
-    assert_eq!(database.number("SELECT COUNT(*) FROM steadfast_schema").await, 1);
-    assert_eq!(database.number("SELECT COUNT(*) FROM run").await, 4);
-}
-
-async fn an_interrupted_migration_is_taken_up(database: &Database) {
-    drop(database.open().await);
-    // As if it had stopped half-way: on Postgres that cannot be seen, there it is one transaction.
-    if database.kind == Kind::Mysql {
-        database.execute("DROP TABLE worker").await;
-        database.execute("DROP INDEX run_wake ON run").await;
-        database.execute("DELETE FROM steadfast_schema").await;
-    }
-    let store = database.open().await;
-    store.ask(start("a", false)).await.unwrap();
-    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 6);
-}
-
-/// Version 1 was this schema without the index by parent, commands and triggers.
-async fn a_schema_of_version_1_is_brought_up_to_date(database: &Database) {
-    let store = database.open().await;
-    store.ask(start("a", false)).await.unwrap();
-    drop(store);
-    let (drop_index, count_index) = match database.kind {
-        Kind::Postgres => (
-            "DROP INDEX run_parent",
-            "SELECT COUNT(*) FROM pg_indexes WHERE indexname = 'run_parent'",
-        ),
-        Kind::Mysql => (
-            "DROP INDEX run_parent ON run",
-            "SELECT COUNT(DISTINCT index_name) FROM information_schema.statistics \
-             WHERE table_schema = DATABASE() AND index_name = 'run_parent'",
-        ),
-    };
-    database.execute(drop_index).await;
-    database.execute("ALTER TABLE run DROP COLUMN context").await;
-    for table in [
-        "commands",
-        "command_dependencies",
-        "command_duplicates",
-        "domain_events",
-        "triggers",
-        "trigger_slots",
-        "activity_runs",
-        "task_instances",
-        "event_chain",
-        "event_tombstones",
-        "event_sinks",
-        "event_parked",
-        "event_marks",
-        "domain_effects",
-        "connector_invocations",
-        "approvals",
-        "approval_votes",
-        "meters",
-    ] {
-        database.execute(&format!("DROP TABLE {table}")).await;
-    }
-    database.execute("UPDATE steadfast_schema SET version = 1").await;
-    let store = database.open().await;
-    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 6);
-    assert_eq!(database.number("SELECT COUNT(context) FROM run").await, 0);
-    assert_eq!(database.number("SELECT COUNT(*) FROM trigger_slots").await, 0);
-    assert_eq!(database.number(count_index).await, 1);
-    assert!(run(&store, "a").await.is_some());
-}
-
-/// Version 5 did not know when a meter is past its time, nor what a call has cost.
-async fn a_schema_of_version_5_is_brought_up_to_date(database: &Database) {
-    drop(database.open().await);
-    let index = match database.kind {
-        Kind::Postgres => "DROP INDEX meters_past",
-        Kind::Mysql => "DROP INDEX meters_past ON meters",
-    };
-    for undo in [
-        index,
-        "ALTER TABLE meters DROP COLUMN past_at",
-        "ALTER TABLE connector_invocations DROP COLUMN cost_units",
-        "INSERT INTO meters (workspace, meter, amount, moment) VALUES ('w', 'timed', 1, 70)",
-        "INSERT INTO meters (workspace, meter, amount, moment) VALUES ('w', 'kept', 1, 0)",
-        "UPDATE steadfast_schema SET version = 5",
-    ] {
-        database.execute(undo).await;
-    }
-    drop(database.open().await);
-    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 6);
-    assert_eq!(database.number("SELECT past_at FROM meters WHERE meter = 'timed'").await, 70);
-    assert_eq!(database.number("SELECT COUNT(*) FROM meters WHERE past_at IS NULL").await, 1);
-    assert_eq!(database.number("SELECT COUNT(cost_units) FROM connector_invocations").await, 0);
-}
-
-async fn a_newer_schema_is_refused(database: &Database) {
-    drop(database.open().await);
-    database.execute("INSERT INTO steadfast_schema (version) VALUES (99)").await;
-    let Err(refused) = open(&database.url()).await else { panic!("opened") };
-    assert!(matches!(&refused, Error::Incompatible(text) if text.contains("99")), "{refused}");
-}
-
-async fn a_wrong_password_or_database_is_refused_at_once(database: &Database) {
-    let began = Instant::now();
-    let Err(refused) = open(&format!("{}_not", database.url())).await else { panic!("opened") };
-    assert!(matches!(&refused, Error::Refused(_)), "{refused}");
-    assert!(began.elapsed() < Duration::from_secs(3));
-    if database.kind == Kind::Mysql {
-        // The test's Postgres asks for no password.
-        let (user, rest) =
-            database.url().split_once('@').map(|(u, r)| (u.to_owned(), r.to_owned())).unwrap();
-        let wrong = format!("{}:s3cret@{rest}", user.rsplit_once(':').unwrap().0);
-        let Err(refused) = open(&wrong).await else { panic!("opened") };
-        assert!(matches!(&refused, Error::Refused(text) if text.contains("login")), "{refused}");
-        assert!(!refused.to_string().contains("s3cret"), "{refused}");
-    }
-    let scheme = database.url().split(':').next().unwrap().to_owned();
-    let nowhere = format!("{scheme}://me:s3cret@127.0.0.1:1/db");
-    let Err(error) = open(&nowhere).await else { panic!("opened") };
-    assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
-    assert!(!error.to_string().contains("s3cret"), "{error}");
-    assert!(began.elapsed() > Duration::from_secs(4));
 }
 
 async fn a_run_goes_from_start_to_finish(database: &Database) {
@@ -513,151 +381,6 @@ async fn r096_a_change_elsewhere_is_heard_or_polled(database: &Database) {
     there.ask(start("polled", false)).await.unwrap();
     let found = here.ask(dequeue(100)).await.unwrap().runs;
     assert!(found.iter().any(|run| run.run_id == "polled"));
-}
-
-/// Work that inserts a number, and then succeeds or fails.
-fn insert(kind: Kind, number: i64, succeeds: bool) -> Box<dyn std::any::Any + Send + Sync> {
-    let outcome = move || match succeeds {
-        true => Ok(number.to_string()),
-        false => Err(Failure::app("no")),
-    };
-    let sql = format!("INSERT INTO mine (n) VALUES ({number})");
-    match kind {
-        Kind::Postgres => Box::new(postgres::Work::new(move |tx| {
-            let sql = sql.clone();
-            Box::pin(async move {
-                tx.execute(&sql, &[]).await.map_err(postgres::failed)?;
-                outcome()
-            })
-        })),
-        Kind::Mysql => Box::new(mysql::Work::new(move |tx| {
-            let sql = sql.clone();
-            Box::pin(async move {
-                tx.query_drop(sql).await.map_err(mysql::failed)?;
-                outcome()
-            })
-        })),
-    }
-}
-
-async fn transact_commits_the_work_and_its_record_or_neither(database: &Database) {
-    let store = database.open().await;
-    database.execute("CREATE TABLE mine (n BIGINT NOT NULL)").await;
-    claimed(&store, "a").await;
-    let kind = database.kind;
-    let good = store.transact(record("a", vec![step(0, "null")]), insert(kind, 1, true)).await;
-    assert_eq!(good.unwrap(), (Written::Done, Ok("1".to_owned())));
-    let bad = store.transact(record("a", vec![step(1, "null")]), insert(kind, 2, false)).await;
-    assert_eq!(bad.unwrap(), (Written::Done, Err(Failure::app("no"))));
-    let mut void = record("a", vec![step(2, "null")]);
-    void.lease.epoch = 2;
-    let (fenced, _) = store.transact(void, insert(kind, 3, true)).await.unwrap();
-    assert_eq!(fenced, Written::Fenced);
-    assert_eq!(database.number("SELECT COUNT(*) FROM mine").await, 1);
-    let steps = steps(&store, "a").await;
-    assert_eq!(steps.len(), 2);
-    assert_eq!(steps[1].outcome, Err(Failure::app("no")));
-    let foreign = store.transact(record("a", vec![step(3, "null")]), Box::new(())).await;
-    assert!(matches!(foreign, Err(Error::Refused(_))));
-}
-
-async fn a_repeated_transact_does_not_work_twice(database: &Database) {
-    let store = database.open().await;
-    database.execute("CREATE TABLE mine (n BIGINT NOT NULL)").await;
-    claimed(&store, "a").await;
-    let over = AtomicBool::new(false);
-    let work = async {
-        for id in 0..40u64 {
-            let number = i64::try_from(id).unwrap();
-            let work = insert(database.kind, number, true);
-            let done = store.transact(record("a", vec![step(id, "null")]), work).await.unwrap();
-            assert_eq!(done, (Written::Done, Ok(id.to_string())));
-            // Once more, as after a commit whose answer was lost.
-            let work = insert(database.kind, number, true);
-            let done = store.transact(record("a", vec![step(id, "null")]), work).await.unwrap();
-            assert_eq!(done, (Written::Done, Ok(id.to_string())));
-        }
-        over.store(true, Ordering::Relaxed);
-    };
-    let cut = async {
-        while !over.load(Ordering::Relaxed) {
-            database.cut().await;
-            tokio::time::sleep(Duration::from_millis(30)).await;
-        }
-    };
-    futures::join!(work, cut);
-    assert_eq!(database.number("SELECT COUNT(*) FROM mine").await, 40);
-    assert_eq!(database.number("SELECT COUNT(DISTINCT n) FROM mine").await, 40);
-}
-
-async fn work_that_met_a_deadlock_is_run_again(database: &Database) {
-    let store = database.open().await;
-    database.execute("CREATE TABLE mine (n BIGINT PRIMARY KEY, v BIGINT NOT NULL)").await;
-    database.execute("INSERT INTO mine (n, v) VALUES (1, 0), (2, 0)").await;
-    let update = |order: [i64; 2]| -> Box<dyn std::any::Any + Send + Sync> {
-        let sql = order.map(|n| format!("UPDATE mine SET v = v + 1 WHERE n = {n}"));
-        let pause = Duration::from_millis(30);
-        match database.kind {
-            Kind::Postgres => Box::new(postgres::Work::new(move |tx| {
-                let sql = sql.clone();
-                Box::pin(async move {
-                    tx.execute(&sql[0], &[]).await.map_err(postgres::failed)?;
-                    tokio::time::sleep(pause).await;
-                    tx.execute(&sql[1], &[]).await.map_err(postgres::failed)?;
-                    Ok("1".to_owned())
-                })
-            })),
-            Kind::Mysql => Box::new(mysql::Work::new(move |tx| {
-                let [one, two] = sql.clone();
-                Box::pin(async move {
-                    tx.query_drop(one).await.map_err(mysql::failed)?;
-                    tokio::time::sleep(pause).await;
-                    tx.query_drop(two).await.map_err(mysql::failed)?;
-                    Ok("1".to_owned())
-                })
-            })),
-        }
-    };
-    claimed(&store, "a").await;
-    claimed(&store, "b").await;
-    for id in 0..3 {
-        let one = store.transact(record("a", vec![step(id, "null")]), update([1, 2]));
-        let two = store.transact(record("b", vec![step(id, "null")]), update([2, 1]));
-        let (one, two) = futures::join!(one, two);
-        assert_eq!(one.unwrap(), (Written::Done, Ok("1".to_owned())));
-        assert_eq!(two.unwrap(), (Written::Done, Ok("1".to_owned())));
-    }
-    assert_eq!(database.number("SELECT MIN(v) FROM mine").await, 6);
-    assert_eq!(database.number("SELECT MAX(v) FROM mine").await, 6);
-}
-
-async fn start_in_joins_the_callers_transaction(database: &Database) {
-    let store = database.open().await;
-    match database.kind {
-        Kind::Postgres => {
-            let mut client = database.postgres().await;
-            let tx = client.transaction().await.unwrap();
-            let new = postgres::start_in(&tx, &start("no", false)).await.unwrap();
-            assert_eq!(new, Started::New(None));
-            tx.rollback().await.unwrap();
-            let tx = client.transaction().await.unwrap();
-            postgres::start_in(&tx, &start("yes", false)).await.unwrap();
-            tx.commit().await.unwrap();
-        }
-        Kind::Mysql => {
-            let mut conn = database.mysql().await;
-            let opts = mysql_async::TxOpts::default;
-            let mut tx = conn.start_transaction(opts()).await.unwrap();
-            let new = mysql::start_in(&mut tx, &start("no", false)).await.unwrap();
-            assert_eq!(new, Started::New(None));
-            tx.rollback().await.unwrap();
-            let mut tx = conn.start_transaction(opts()).await.unwrap();
-            mysql::start_in(&mut tx, &start("yes", false)).await.unwrap();
-            tx.commit().await.unwrap();
-        }
-    }
-    assert!(run(&store, "no").await.is_none());
-    assert!(run(&store, "yes").await.is_some());
 }
 
 async fn texts_survive_as_they_are(database: &Database) {

@@ -22,6 +22,7 @@ mod record;
 mod repeat;
 mod saga;
 mod signal;
+mod sinks;
 mod start;
 mod steer;
 
@@ -61,6 +62,7 @@ const GROUPS: &[&[(&str, CaseFn)]] = &[
     saga::CASES,
     race::CASES,
     publish::CASES,
+    sinks::CASES,
 ];
 
 const COUNT: usize = {

@@ -6,9 +6,9 @@ use steadfast_core::event::{Break, Walk};
 use steadfast_core::{Error as Failure, Timestamp, limits};
 use steadfast_store::Store;
 use steadfast_store::op::{
-    Batch, CancelCommand, ChainPage, Fate, ListDead, ListEvents, ListSinks, Outbox, OutboxSettled,
-    Outgoing, PutSink, ReadChain, Redrive, Redriven, Retain, Retained, Seal, Sealed, Sent, SetSink,
-    SettleOutbox, SinkFrom, SinkSet, SinkState, Sinks, Submit, TakeOutbox,
+    Batch, CancelCommand, ChainPage, Fate, ListEvents, ListSinks, Outbox, OutboxSettled, Outgoing,
+    PutSink, ReadChain, Retain, Retained, Seal, Sealed, Sent, SetSink, SettleOutbox, SinkFrom,
+    SinkSet, SinkState, Sinks, Submit, TakeOutbox,
 };
 
 use super::kit::{Kit, at};
@@ -23,12 +23,6 @@ super::table! {
     what_a_disabled_sink_misses_is_told,
     r030_what_tells_of_a_removal_stays_while_it_is_needed,
     a_beginning_that_is_gone_is_one_link,
-    a_new_sink_begins_now_or_at_the_beginning,
-    one_sender_has_the_sink_until_its_lease_ends,
-    a_sender_that_lost_the_sink_writes_nothing,
-    a_parked_event_holds_up_its_key_alone,
-    a_dead_letter_is_kept_and_driven_again,
-    a_sink_that_is_gone_is_disabled_and_it_is_audited,
     what_was_told_is_remembered_for_its_time,
     r033_events_are_read_by_command_type_purpose_and_time,
 }
@@ -39,7 +33,7 @@ async fn cancel(k: &Kit<'_>, command_id: &str, now: Timestamp) {
     k.ask(CancelCommand { workspace, command_id, reason, actor, now }).await;
 }
 
-async fn seal(k: &Kit<'_>, limit: usize) -> usize {
+pub(super) async fn seal(k: &Kit<'_>, limit: usize) -> usize {
     match k.ask(Seal { workspace: k.ws.clone(), limit }).await {
         Sealed::Done(count, _) => count,
         Sealed::Busy => panic!("nobody else seals"),
@@ -59,7 +53,7 @@ async fn verify(k: &Kit<'_>) -> Result<(u64, u64), Break> {
     Ok((walk.kept, walk.removed))
 }
 
-async fn sink(k: &Kit<'_>, name: &str, from: SinkFrom) -> bool {
+pub(super) async fn sink(k: &Kit<'_>, name: &str, from: SinkFrom) -> bool {
     let put = PutSink {
         workspace: k.ws.clone(),
         sink: name.to_owned(),
@@ -71,11 +65,11 @@ async fn sink(k: &Kit<'_>, name: &str, from: SinkFrom) -> bool {
     k.ask(put).await.created
 }
 
-async fn sinks(k: &Kit<'_>) -> Sinks {
+pub(super) async fn sinks(k: &Kit<'_>) -> Sinks {
     k.ask(ListSinks { workspace: k.ws.clone(), count_dead: true }).await
 }
 
-fn take_op(k: &Kit<'_>, sink: &str, owner: &str, now: i64) -> TakeOutbox {
+pub(super) fn take_op(k: &Kit<'_>, sink: &str, owner: &str, now: i64) -> TakeOutbox {
     TakeOutbox {
         workspace: k.ws.clone(),
         sink: sink.to_owned(),
@@ -86,7 +80,7 @@ fn take_op(k: &Kit<'_>, sink: &str, owner: &str, now: i64) -> TakeOutbox {
     }
 }
 
-async fn take(k: &Kit<'_>, owner: &str, now: i64) -> Batch {
+pub(super) async fn take(k: &Kit<'_>, owner: &str, now: i64) -> Batch {
     match k.ask(take_op(k, "hook", owner, now)).await {
         Outbox::Taken(batch) => *batch,
         other => panic!("the sink was expected, not {other:?}"),
@@ -94,7 +88,7 @@ async fn take(k: &Kit<'_>, owner: &str, now: i64) -> Batch {
 }
 
 /// Everything has arrived, but what `fates` says otherwise.
-fn settle_op(k: &Kit<'_>, owner: &str, batch: &Batch, fates: Vec<Sent>) -> SettleOutbox {
+pub(super) fn settle_op(k: &Kit<'_>, owner: &str, batch: &Batch, fates: Vec<Sent>) -> SettleOutbox {
     SettleOutbox {
         workspace: k.ws.clone(),
         sink: "hook".to_owned(),
@@ -109,17 +103,17 @@ fn settle_op(k: &Kit<'_>, owner: &str, batch: &Batch, fates: Vec<Sent>) -> Settl
     }
 }
 
-fn fate(event: &Outgoing, fate: Fate) -> Sent {
+pub(super) fn fate(event: &Outgoing, fate: Fate) -> Sent {
     let key = event.event.facts("").key().to_owned();
     Sent { seq: event.seq, event_id: event.event.event_id.clone(), key, fate }
 }
 
-fn parked(event: &Outgoing, next_at: i64) -> Sent {
+pub(super) fn parked(event: &Outgoing, next_at: i64) -> Sent {
     let (attempt, error) = (1, "503".to_owned());
     fate(event, Fate::Parked { attempt, next_at: at(next_at), error })
 }
 
-fn ids(events: &[Outgoing]) -> Vec<&str> {
+pub(super) fn ids(events: &[Outgoing]) -> Vec<&str> {
     events.iter().map(|event| event.event.event_id.as_str()).collect()
 }
 
@@ -200,7 +194,7 @@ async fn mixed(k: &Kit<'_>) {
     while seal(k, 100).await > 0 {}
 }
 
-async fn set(k: &Kit<'_>, state: SinkState, now: Timestamp) -> SinkSet {
+pub(super) async fn set(k: &Kit<'_>, state: SinkState, now: Timestamp) -> SinkSet {
     let (workspace, sink, actor) = (k.ws.clone(), "hook".to_owned(), "user:1".to_owned());
     k.ask(SetSink { workspace, sink, state, reason: "test".to_owned(), actor, now }).await
 }
@@ -316,7 +310,7 @@ async fn r030_what_tells_of_a_removal_stays_while_it_is_needed(store: &dyn Store
     assert_eq!(chain(&k).await.base.seq, 10);
 }
 
-fn dead() -> Fate {
+pub(super) fn dead() -> Fate {
     Fate::Dead { attempt: 12, error: "500".to_owned() }
 }
 
@@ -333,163 +327,6 @@ async fn a_beginning_that_is_gone_is_one_link(store: &dyn Store) {
     assert_eq!((after.base.seq, after.links.len()), (4, 2), "no stones are left");
     assert_eq!(after.links, before.links[4..]);
     assert_eq!(verify(&k).await, Ok((2, 0)));
-}
-
-async fn a_new_sink_begins_now_or_at_the_beginning(store: &dyn Store) {
-    let k = Kit::new(store);
-    k.ask(k.submit("a", at(1))).await;
-    seal(&k, 2).await;
-    assert!(sink(&k, "hook", SinkFrom::Now).await);
-    assert!(sink(&k, "all", SinkFrom::Beginning).await);
-    assert!(!sink(&k, "hook", SinkFrom::Beginning).await, "it goes on where it was");
-    seal(&k, 100).await;
-    assert_eq!(ids(&take(&k, "w", 3).await.fresh), ["evt_a_000002"], "what had no number yet");
-    match k.ask(take_op(&k, "all", "w", 3)).await {
-        Outbox::Taken(batch) => assert_eq!(batch.fresh.len(), 3),
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(k.ask(take_op(&k, "none", "w", 3)).await, Outbox::NotFound);
-    let listed = sinks(&k).await;
-    let cursors: Vec<_> = listed.sinks.iter().map(|s| (&*s.row.sink, s.row.cursor)).collect();
-    assert_eq!((listed.head, cursors), (3, vec![("all", 0), ("hook", 2)]));
-}
-
-/// R114
-async fn one_sender_has_the_sink_until_its_lease_ends(store: &dyn Store) {
-    let k = Kit::new(store);
-    sink(&k, "hook", SinkFrom::Beginning).await;
-    k.ask(k.submit("a", at(1))).await;
-    seal(&k, 100).await;
-    let first = take(&k, "w1", 3).await;
-    assert_eq!(k.ask(take_op(&k, "hook", "w2", 62)).await, Outbox::Held);
-    // The same process may look again: what it took before is void.
-    let again = take(&k, "w1", 4).await;
-    assert_eq!((again.epoch, &again.fresh), (first.epoch + 1, &first.fresh));
-    let second = take(&k, "w2", 64).await;
-    assert_eq!(second.fresh, first.fresh, "what the first did not settle comes again");
-    assert_eq!(k.ask(settle_op(&k, "w2", &second, vec![])).await, OutboxSettled::Done);
-    assert_eq!(take(&k, "w1", 65).await.fresh, [], "and the sink is free at once");
-}
-
-async fn a_sender_that_lost_the_sink_writes_nothing(store: &dyn Store) {
-    let k = Kit::new(store);
-    sink(&k, "hook", SinkFrom::Beginning).await;
-    k.ask(k.submit("a", at(1))).await;
-    seal(&k, 100).await;
-    let stale = take(&k, "w1", 3).await;
-    let good = take(&k, "w2", 64).await;
-    let late = settle_op(&k, "w1", &stale, vec![parked(&stale.fresh[0], 9)]);
-    assert_eq!(k.ask(late.clone()).await, OutboxSettled::Fenced);
-    assert_eq!(k.ask(settle_op(&k, "w2", &good, vec![])).await, OutboxSettled::Done);
-    assert_eq!(k.ask(late).await, OutboxSettled::Fenced);
-    let report = sinks(&k).await.sinks.remove(0);
-    assert_eq!((report.row.cursor, report.parked), (3, 0));
-    // Not even its own cursor goes back.
-    let batch = take(&k, "w2", 70).await;
-    let back = SettleOutbox { cursor: 1, ..settle_op(&k, "w2", &batch, vec![]) };
-    assert_eq!(k.ask(back).await, OutboxSettled::Fenced);
-}
-
-async fn a_parked_event_holds_up_its_key_alone(store: &dyn Store) {
-    let k = Kit::new(store);
-    sink(&k, "hook", SinkFrom::Beginning).await;
-    k.ask(k.submit("a", at(1))).await;
-    k.ask(k.submit("b", at(2))).await;
-    seal(&k, 100).await;
-    let batch = take(&k, "w", 3).await;
-    // The first of a waits until 20; the others of a wait behind it.
-    let behind = |at: usize| {
-        let (attempt, error) = (0, String::new());
-        let next_at = Timestamp::from_micros(0);
-        fate(&batch.fresh[at], Fate::Parked { attempt, next_at, error })
-    };
-    let fates = vec![parked(&batch.fresh[0], 20), behind(1), behind(2)];
-    assert_eq!(k.ask(settle_op(&k, "w", &batch, fates)).await, OutboxSettled::Done);
-    let early = take(&k, "w", 19).await;
-    assert_eq!((early.due.len(), early.fresh.len(), early.parked.len()), (0, 0, 3));
-    assert_eq!(k.ask(settle_op(&k, "w", &early, vec![])).await, OutboxSettled::Done);
-    assert_eq!(sinks(&k).await.sinks[0].due_at, Some(Timestamp::from_micros(0)));
-    let due = take(&k, "w", 20).await;
-    let attempts: Vec<_> = due.due.iter().map(|(event, n)| (event.seq, *n)).collect();
-    assert_eq!(attempts, [(1, 1), (2, 0), (3, 0)]);
-    assert!(due.due[0].0.context.as_ref().is_some_and(|text| text.contains("\"a\"")));
-    let done = due.due.iter().map(|(event, _)| fate(event, Fate::Done)).collect();
-    assert_eq!(k.ask(settle_op(&k, "w", &due, done)).await, OutboxSettled::Done);
-    assert_eq!(sinks(&k).await.sinks[0].parked, 0);
-}
-
-async fn a_dead_letter_is_kept_and_driven_again(store: &dyn Store) {
-    let k = Kit::new(store);
-    sink(&k, "hook", SinkFrom::Beginning).await;
-    k.ask(k.submit("a", at(1))).await;
-    seal(&k, 100).await;
-    let batch = take(&k, "w", 3).await;
-    let fates = vec![fate(&batch.fresh[0], dead()), fate(&batch.fresh[1], dead())];
-    assert_eq!(k.ask(settle_op(&k, "w", &batch, fates)).await, OutboxSettled::Done);
-    let list = |after| ListDead { workspace: k.ws.clone(), sink: None, after, limit: 1 };
-    let first = k.ask(list(None)).await.0.remove(0);
-    assert_eq!((first.seq, first.attempt, &*first.error), (1, 12, "500"));
-    let rest = k.ask(list(Some((first.sink, first.seq)))).await.0;
-    assert_eq!(rest.iter().map(|letter| letter.seq).collect::<Vec<_>>(), [2]);
-    assert_eq!(sinks(&k).await.sinks[0].dead, 2);
-    let again = take(&k, "w", 99).await;
-    assert!(again.due.is_empty() && again.parked.is_empty(), "it holds up nobody");
-    let drive = |event_id: Option<&str>, now| Redrive {
-        workspace: k.ws.clone(),
-        sink: "hook".to_owned(),
-        event_id: event_id.map(str::to_owned),
-        actor: "user:2".to_owned(),
-        now: at(now),
-    };
-    assert_eq!(k.ask(drive(Some("evt_a_000001"), 98)).await, Redriven(1));
-    assert_eq!(k.ask(drive(Some("evt_a_000001"), 98)).await, Redriven(1), "the same request");
-    assert_eq!(k.ask(drive(Some("evt_a_000001"), 99)).await, Redriven(0));
-    assert_eq!(k.ask(drive(None, 100)).await, Redriven(1));
-    let told = ListEvents {
-        workspace: k.ws.clone(),
-        event_type: Some("sink.redriven".to_owned()),
-        limit: 9,
-        ..ListEvents::default()
-    };
-    let told = k.ask(told).await.0;
-    assert!(told.iter().all(|e| e.purpose == "audit" && e.actor == "user:2"), "{told:?}");
-    assert_eq!(told.len(), 2, "each is audited once");
-    let due: Vec<_> = take(&k, "w", 100).await.due.iter().map(|(e, n)| (e.seq, *n)).collect();
-    assert_eq!(due, [(1, 0), (2, 0)]);
-}
-
-async fn a_sink_that_is_gone_is_disabled_and_it_is_audited(store: &dyn Store) {
-    let k = Kit::new(store);
-    sink(&k, "hook", SinkFrom::Beginning).await;
-    k.ask(k.submit("a", at(1))).await;
-    seal(&k, 100).await;
-    let batch = take(&k, "w", 3).await;
-    let gone = Some("the receiver answered 410 Gone".to_owned());
-    let settle = SettleOutbox { gone, ..settle_op(&k, "w", &batch, vec![]) };
-    assert_eq!(k.ask(settle).await, OutboxSettled::Done);
-    assert_eq!(k.ask(take_op(&k, "hook", "w", 9)).await, Outbox::Disabled);
-    let audit = ListEvents {
-        workspace: k.ws.clone(),
-        purpose: Some("audit".to_owned()),
-        limit: 10,
-        ..ListEvents::default()
-    };
-    let told = k.ask(audit.clone()).await.0.remove(0);
-    assert_eq!((&*told.event_type, &*told.actor), ("sink.disabled", "system:relay"));
-    assert!(told.payload.contains("410"), "{}", told.payload);
-    assert_eq!(set(&k, SinkState::Disabled, at(10)).await, SinkSet::Unchanged);
-    assert_eq!(set(&k, SinkState::Active, at(11)).await, SinkSet::Done);
-    assert_eq!(k.ask(audit).await.0.len(), 2);
-    take(&k, "w", 12).await;
-    let nobody = SetSink {
-        workspace: k.ws.clone(),
-        sink: "none".to_owned(),
-        state: SinkState::Active,
-        reason: String::new(),
-        actor: String::new(),
-        now: at(0),
-    };
-    assert_eq!(k.ask(nobody).await, SinkSet::NotFound);
 }
 
 async fn what_was_told_is_remembered_for_its_time(store: &dyn Store) {

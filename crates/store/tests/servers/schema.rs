@@ -1,0 +1,139 @@
+//! Opening: schemas that are missing, old, half made or too new, and logins that are wrong.
+
+use super::*;
+
+pub(crate) async fn a_store_opens_again_and_keeps_what_it_has(database: &Database) {
+    let first = database.open().await;
+    first.ask(start("a", false)).await.unwrap();
+    let second = database.open().await;
+    assert_eq!(run(&second, "a").await.unwrap().status, RunStatus::Enqueued);
+    drop(first);
+    second.ask(start("b", false)).await.unwrap();
+    drop(second);
+    let third = database.open().await;
+    assert!(run(&third, "a").await.is_some() && run(&third, "b").await.is_some());
+}
+
+pub(crate) async fn four_processes_migrate_at_once(database: &Database) {
+    let stores = join_all((0..4).map(|_| database.open())).await;
+    for (number, store) in stores.iter().enumerate() {
+        store.ask(start(&format!("r{number}"), false)).await.unwrap();
+    }
+    assert_eq!(database.number("SELECT COUNT(*) FROM steadfast_schema").await, 1);
+    assert_eq!(database.number("SELECT COUNT(*) FROM run").await, 4);
+}
+
+pub(crate) async fn an_interrupted_migration_is_taken_up(database: &Database) {
+    drop(database.open().await);
+    // As if it had stopped half-way: on Postgres that cannot be seen, there it is one transaction.
+    if database.kind == Kind::Mysql {
+        database.execute("DROP TABLE worker").await;
+        database.execute("DROP INDEX run_wake ON run").await;
+        database.execute("DELETE FROM steadfast_schema").await;
+    }
+    let store = database.open().await;
+    store.ask(start("a", false)).await.unwrap();
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 6);
+}
+
+/// Version 1 was this schema without the index by parent, commands and triggers.
+pub(crate) async fn a_schema_of_version_1_is_brought_up_to_date(database: &Database) {
+    let store = database.open().await;
+    store.ask(start("a", false)).await.unwrap();
+    drop(store);
+    let (drop_index, count_index) = match database.kind {
+        Kind::Postgres => (
+            "DROP INDEX run_parent",
+            "SELECT COUNT(*) FROM pg_indexes WHERE indexname = 'run_parent'",
+        ),
+        Kind::Mysql => (
+            "DROP INDEX run_parent ON run",
+            "SELECT COUNT(DISTINCT index_name) FROM information_schema.statistics \
+             WHERE table_schema = DATABASE() AND index_name = 'run_parent'",
+        ),
+    };
+    database.execute(drop_index).await;
+    database.execute("ALTER TABLE run DROP COLUMN context").await;
+    for table in [
+        "commands",
+        "command_dependencies",
+        "command_duplicates",
+        "domain_events",
+        "triggers",
+        "trigger_slots",
+        "activity_runs",
+        "task_instances",
+        "event_chain",
+        "event_tombstones",
+        "event_sinks",
+        "event_parked",
+        "event_marks",
+        "domain_effects",
+        "connector_invocations",
+        "approvals",
+        "approval_votes",
+        "meters",
+    ] {
+        database.execute(&format!("DROP TABLE {table}")).await;
+    }
+    database.execute("UPDATE steadfast_schema SET version = 1").await;
+    let store = database.open().await;
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 6);
+    assert_eq!(database.number("SELECT COUNT(context) FROM run").await, 0);
+    assert_eq!(database.number("SELECT COUNT(*) FROM trigger_slots").await, 0);
+    assert_eq!(database.number(count_index).await, 1);
+    assert!(run(&store, "a").await.is_some());
+}
+
+/// Version 5 did not know when a meter is past its time, nor what a call has cost.
+pub(crate) async fn a_schema_of_version_5_is_brought_up_to_date(database: &Database) {
+    drop(database.open().await);
+    let index = match database.kind {
+        Kind::Postgres => "DROP INDEX meters_past",
+        Kind::Mysql => "DROP INDEX meters_past ON meters",
+    };
+    for undo in [
+        index,
+        "ALTER TABLE meters DROP COLUMN past_at",
+        "ALTER TABLE connector_invocations DROP COLUMN cost_units",
+        "INSERT INTO meters (workspace, meter, amount, moment) VALUES ('w', 'timed', 1, 70)",
+        "INSERT INTO meters (workspace, meter, amount, moment) VALUES ('w', 'kept', 1, 0)",
+        "UPDATE steadfast_schema SET version = 5",
+    ] {
+        database.execute(undo).await;
+    }
+    drop(database.open().await);
+    assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 6);
+    assert_eq!(database.number("SELECT past_at FROM meters WHERE meter = 'timed'").await, 70);
+    assert_eq!(database.number("SELECT COUNT(*) FROM meters WHERE past_at IS NULL").await, 1);
+    assert_eq!(database.number("SELECT COUNT(cost_units) FROM connector_invocations").await, 0);
+}
+
+pub(crate) async fn a_newer_schema_is_refused(database: &Database) {
+    drop(database.open().await);
+    database.execute("INSERT INTO steadfast_schema (version) VALUES (99)").await;
+    let Err(refused) = open(&database.url()).await else { panic!("opened") };
+    assert!(matches!(&refused, Error::Incompatible(text) if text.contains("99")), "{refused}");
+}
+
+pub(crate) async fn a_wrong_password_or_database_is_refused_at_once(database: &Database) {
+    let began = Instant::now();
+    let Err(refused) = open(&format!("{}_not", database.url())).await else { panic!("opened") };
+    assert!(matches!(&refused, Error::Refused(_)), "{refused}");
+    assert!(began.elapsed() < Duration::from_secs(3));
+    if database.kind == Kind::Mysql {
+        // The test's Postgres asks for no password.
+        let (user, rest) =
+            database.url().split_once('@').map(|(u, r)| (u.to_owned(), r.to_owned())).unwrap();
+        let wrong = format!("{}:s3cret@{rest}", user.rsplit_once(':').unwrap().0);
+        let Err(refused) = open(&wrong).await else { panic!("opened") };
+        assert!(matches!(&refused, Error::Refused(text) if text.contains("login")), "{refused}");
+        assert!(!refused.to_string().contains("s3cret"), "{refused}");
+    }
+    let scheme = database.url().split(':').next().unwrap().to_owned();
+    let nowhere = format!("{scheme}://me:s3cret@127.0.0.1:1/db");
+    let Err(error) = open(&nowhere).await else { panic!("opened") };
+    assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+    assert!(!error.to_string().contains("s3cret"), "{error}");
+    assert!(began.elapsed() > Duration::from_secs(4));
+}
