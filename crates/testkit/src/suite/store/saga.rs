@@ -10,8 +10,8 @@ use steadfast_store::op::{
     BEGINS_NO_MORE, COMPENSATE, CancelCommand, CommandRef, CommandRow, Decide, Decided,
     EffectChange, EffectRow, Entry, Finish, GetCommand, Govern, IS_BEING_DONE, Lease, Left,
     ListEffects, ListEvents, NewApproval, NewEffect, Record as Write, Resolve, ResolvedEffect,
-    Resume, Resumed, RunRow, SettleCommands, Start, Submit, Submitted, TakeBack, TakenBack, Truth,
-    With, Written,
+    Resume, Resumed, RunRow, SettleCommands, Start, Submitted, TakeBack, TakenBack, Truth, With,
+    Written,
 };
 
 use super::kit::{Kit, at, with};
@@ -37,28 +37,12 @@ table![
 
 /// A command that is being executed by `w1`, and its lease.
 async fn submitted(k: &Kit<'_>) -> Lease {
-    let context = Context { command_id: "c".to_owned(), ..Context::default() };
-    let start = Start {
-        context: Some(context.to_text()),
-        max_attempts: 0,
-        claim: Some(("w1".to_owned(), at(60))),
-        ..k.start("r")
-    };
-    let submit = Submit {
-        command_id: "c".to_owned(),
-        command_type: "ship_order".to_owned(),
-        requested_by: "user:1".to_owned(),
-        ingress: "api_request".to_owned(),
-        trace_id: String::new(),
-        cancellation_mode: "compensate_then_stop".to_owned(),
-        idempotency_key: None,
-        expires_at: None,
-        after: Vec::new(),
-        judgement: None,
-        hold: None,
-        by_queue: false,
-        start: Box::new(start),
-    };
+    let mut submit = k.submit("c", k.start("r").now);
+    submit.command_type = "ship_order".to_owned();
+    submit.cancellation_mode = "compensate_then_stop".to_owned();
+    submit.start.run_id = "r".to_owned();
+    submit.start.max_attempts = 0;
+    submit.start.claim = Some(("w1".to_owned(), at(60)));
     match k.ask(submit).await {
         Submitted::New(_, Some(lease)) => lease,
         other => panic!("a lease was expected, not {other:?}"),
