@@ -165,7 +165,12 @@ impl Books {
         let slot = self.slots.get(&fires_at(date)).ok_or_else(|| format!("{date}: no slot"))?;
         let fired = slot.status == SlotStatus::Fired && slot.command_id == row.command_id;
         let missed = slot.status == SlotStatus::Missed && slot.command_id.is_empty();
-        let late = slot.nominal_at.until(row.created_at) > IN_TIME;
+        // A clock of ours that jumps may do so between the slot's time and its command's.
+        let lag = match faults {
+            0 => slot.nominal_at.until(row.created_at),
+            _ => Duration::from_micros(slot.lag_us.unsigned_abs()),
+        };
+        let late = lag > IN_TIME;
         match () {
             () if fired && !late => Ok(row),
             () if missed && faults > 0 => Ok(row),
