@@ -65,12 +65,13 @@ impl Bell {
         }
     }
 
-    /// Resolves when the next end of a run is told after this call.
+    /// Resolves when the next end of a run is told after this call, not after its first poll: who
+    /// asks for it, looks and then waits misses nothing.
     pub(crate) fn end_heard(&self) -> Notified<'_> {
         self.rung_for_end.notified()
     }
 
-    /// Resolves at the next ring for work after this call.
+    /// The same for the next ring for work.
     pub(crate) fn heard(&self) -> Notified<'_> {
         self.rung.notified()
     }

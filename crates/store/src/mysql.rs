@@ -101,10 +101,7 @@ impl Store for Mysql {
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {
-        // Made here, not when first polled: a caller that asks, looks and then waits misses
-        // nothing.
-        let heard = self.bell.heard();
-        Box::pin(heard)
+        Box::pin(self.bell.heard())
     }
 
     fn transact(

@@ -106,10 +106,7 @@ impl Store for Postgres {
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {
-        // Made here, not when first polled: a caller that asks, looks and then waits misses
-        // nothing.
-        let heard = self.bell.heard();
-        Box::pin(heard)
+        Box::pin(self.bell.heard())
     }
 
     fn transact(

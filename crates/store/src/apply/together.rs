@@ -4,16 +4,18 @@
 //! (a lost lease, a taken id, a record with companions) is left open, untouched, for the
 //! operation's own function; a record that is there already spoils the whole, which is then done
 //! one by one. Every statement that writes for an owner checks the fences itself, so none is read
-//! before. The runs are all different, so the order does not matter. One worker's operations are
-//! taken; a process has one.
+//! before. The runs are all different, so the order does not matter, but for records and what
+//! closes their runs: where these were overtaken, the whole is spoiled as well. One worker's
+//! operations are taken; a process has one.
 
 use std::collections::{HashMap, HashSet};
+
+use futures::future::try_join4;
 
 use super::{own, queue, start};
 use crate::error::Error;
 use crate::gate::{Fields, Tx, columns, fields, params};
 use crate::op::{Entry, Lease, Op, Reply, Start, Started, Suspend, Suspended, Written};
-use futures::future::try_join4;
 
 /// Carries out those of the operations that are simple; the others are left open. Each gate leads
 /// to the same transaction, and statements on different ones may be under way together.
@@ -32,15 +34,15 @@ pub(crate) async fn together<T: Tx>(
             op => owned.push((place, *op)),
         }
     }
-    let worker = owned.iter().find_map(|(_, op)| lease(op)).map(|(lease, _)| lease.worker.as_str());
-    owned.retain(|(_, op)| lease(op).is_some_and(|(lease, _)| Some(&*lease.worker) == worker));
+    let worker = owned.iter().find_map(|(_, op)| lease(op)).map_or("", |(lease, _)| &lease.worker);
+    owned.retain(|(_, op)| lease(op).is_some_and(|(lease, _)| lease.worker == worker));
     // Everybody locks in this order, so that nobody waits in a circle.
     owned.sort_unstable_by_key(|(_, op)| lease(op).map(|(lease, _)| &lease.run_id));
     let (mut first, mut second, mut third, mut fourth) = (gate(), gate(), gate(), gate());
     // All are under way at once, records before what closes their runs.
     let (started, recorded, ended, suspended) = try_join4(
         start_all(&mut first, &starts),
-        record_all(&mut second, &owned),
+        record_all(&mut second, worker, &owned),
         end_all(&mut third, ws, &owned),
         suspend_all(&mut fourth, &owned),
     )
@@ -101,18 +103,17 @@ async fn start_all(tx: &mut impl Tx, starts: &[(usize, &Start)]) -> Result<Done,
 }
 
 /// Writes the records of every run whose lease is good, which it stays until this transaction ends.
-async fn record_all(tx: &mut impl Tx, owned: &[(usize, &Op)]) -> Result<Done, Error> {
+async fn record_all(tx: &mut impl Tx, worker: &str, owned: &[(usize, &Op)]) -> Result<Done, Error> {
     let mut rows: Vec<Fields<'_>> = Vec::new();
     for (lease, entries) in owned.iter().filter_map(|(_, op)| lease(op)) {
         rows.extend(entries.iter().map(|entry| own::record_fields(lease, &entry.record)));
     }
-    let Some((first, _)) = owned.first().and_then(|(_, op)| lease(op)).filter(|_| !rows.is_empty())
-    else {
+    if rows.is_empty() {
         return Ok(Done::new());
-    };
+    }
     let count = rows.len() as u64;
-    let fields = fields! { rows: rows, worker: &first.worker };
-    let are_all = tx.execute("all_step_insert", &fields).await? == count;
+    let sent = params! { rows: rows, worker: worker };
+    let are_all = tx.execute("all_step_insert", sent).await? == count;
     let records = owned.iter().filter_map(|(place, op)| match op {
         Op::Record(op) => Some((*place, &op.lease)),
         _ => None,

@@ -20,9 +20,6 @@ use crate::session::Fault;
 
 /// What a listener does: found by this text, and long enough to cost nothing.
 const LISTEN: &str = "DO SLEEP(60) /* steadfast listens */";
-/// Whom to tell; not our own listener.
-const LISTENERS: &str = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() \
-    AND info = 'DO SLEEP(60) /* steadfast listens */' AND id <> ";
 /// A sleep that was cut short, where that is an error.
 const INTERRUPTED: u16 = 1317;
 /// Commits closer together than this share a ring.
@@ -64,7 +61,10 @@ async fn listen(mut ear: Conn, bell: &Bell) -> Result<(), Error> {
 }
 
 async fn wake_others(mut hand: Conn, bell: &Bell, own: u32) -> Result<(), Error> {
-    let listeners = format!("{LISTENERS}{own}");
+    let listeners = format!(
+        "SELECT id FROM information_schema.processlist \
+         WHERE db = DATABASE() AND info = '{LISTEN}' AND id <> {own}"
+    );
     let mut alone_since: Option<Instant> = None;
     loop {
         bell.ring(bell.pulled().await);

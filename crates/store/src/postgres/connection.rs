@@ -176,7 +176,7 @@ impl PgSession {
 
     fn sorted(&self, error: &tokio_postgres::Error) -> Error {
         let fault = fault::of(error);
-        if fault == Fault::Down {
+        if fault == Fault::Down || fault::is_out_of_date(error) {
             self.is_down.store(true, Ordering::Relaxed);
         }
         fault.error(fault::text(error))

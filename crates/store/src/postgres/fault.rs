@@ -13,8 +13,6 @@ pub(super) fn of_state(state: &str) -> Fault {
         "40001" | "40P01" | "55P03" => Fault::Contended,
         // Writes on a server that is read-only: after a failover the connection leads to a replica.
         "25006" => Fault::Down,
-        // Rows as they were when this connection learned of the table, which has other columns now.
-        "42804" => Fault::Down,
         // The server ends sessions that sit in a transaction; ours did, so the network or we
         // stalled.
         "25P03" => Fault::Down,
@@ -31,6 +29,12 @@ pub(super) fn of(error: &tokio_postgres::Error) -> Fault {
         None if error.is_closed() || error.source().is_some_and(is_io) => Fault::Down,
         None => Fault::Final,
     }
+}
+
+/// Whether rows were sent as they were when the connection learned of their table, which has other
+/// columns now.
+pub(super) fn is_out_of_date(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::DATATYPE_MISMATCH)
 }
 
 /// Whether the network failed, whichever way: reset, refused, timed out, cut off.
@@ -94,9 +98,10 @@ mod tests {
     /// R83
     #[test]
     fn r083_everything_else_is_final() {
-        for state in
-            ["23505", "23503", "23514", "22021", "25P02", "28P01", "3D000", "42P01", "XX000"]
-        {
+        for state in [
+            "23505", "23503", "23514", "22021", "25P02", "28P01", "3D000", "42804", "42P01",
+            "XX000",
+        ] {
             assert_eq!(of_state(state), Fault::Final, "{state}");
         }
     }

@@ -52,6 +52,7 @@ on_each_server! {
     an_interrupted_migration_is_taken_up
     a_schema_of_version_1_is_brought_up_to_date
     a_schema_of_version_5_is_brought_up_to_date
+    a_table_that_gets_a_column_is_written_as_before
     a_newer_schema_is_refused
     a_wrong_password_or_database_is_refused_at_once
     a_run_goes_from_start_to_finish

@@ -109,6 +109,24 @@ pub(crate) async fn a_schema_of_version_5_is_brought_up_to_date(database: &Datab
     assert_eq!(database.number("SELECT COUNT(cost_units) FROM connector_invocations").await, 0);
 }
 
+/// A later version of the program may give tables more columns while this one goes on.
+pub(crate) async fn a_table_that_gets_a_column_is_written_as_before(database: &Database) {
+    let store = database.open().await;
+    for round in 0..3 {
+        let ids: Vec<String> = (0..60).map(|n| format!("r{round}-{n}")).collect();
+        join_all(ids.iter().map(|id| claimed(&store, id))).await;
+        let one = |id: &String| store.ask(record(id, vec![step(1, "1")]));
+        for written in join_all(ids.iter().map(one)).await {
+            assert_eq!(written.unwrap(), Written::Done);
+        }
+        for table in ["run", "step"] {
+            let sql = format!("ALTER TABLE {table} ADD COLUMN extra_{round} BIGINT");
+            database.execute(&sql).await;
+        }
+    }
+    assert_eq!(database.number("SELECT COUNT(*) FROM step").await, 180);
+}
+
 pub(crate) async fn a_newer_schema_is_refused(database: &Database) {
     drop(database.open().await);
     database.execute("INSERT INTO steadfast_schema (version) VALUES (99)").await;
