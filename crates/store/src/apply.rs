@@ -25,7 +25,7 @@ mod settle;
 mod signal;
 mod start;
 mod steer;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod together;
 mod trigger;
 
@@ -34,6 +34,8 @@ pub(crate) use own::{Due, due};
 #[cfg(all(test, feature = "sqlite"))]
 pub(crate) use read::CHILDREN_OF;
 pub(crate) use start::start;
+#[cfg(feature = "mysql")]
+pub(crate) use together::locked;
 #[cfg(feature = "postgres")]
 pub(crate) use together::together;
 

@@ -21,6 +21,8 @@ mod bell;
 mod clock;
 mod dialect;
 mod error;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod flight;
 mod gate;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod lane;

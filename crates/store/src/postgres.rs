@@ -8,7 +8,6 @@
 mod bell;
 mod connection;
 mod fault;
-mod pipeline;
 mod rows;
 mod statistics;
 mod work;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{LazyLock, Mutex};
 
 use crate::dialect::Dialect;
-use crate::gate::{Bound, Params, Value};
+use crate::gate::{Bound, Fields, Params, Value};
 
 /// What a new database is made of, in order.
 const SCHEMA: &[&str] = &[
@@ -56,13 +56,23 @@ pub(crate) fn schema() -> impl Iterator<Item = &'static str> {
 #[derive(Debug)]
 pub(crate) struct Rendered {
     pub(crate) sql: String,
-    /// The names, and where among the caller's parameters each was when this was rendered.
-    order: Vec<(&'static str, usize)>,
+    /// What is wanted, and where each was among what the caller gave when this was rendered.
+    order: Vec<Slot>,
     /// Whether lists are arrays, and so one value each.
     has_arrays: bool,
 }
 
-/// Renders a statement, or takes it from the cache. Lists make the text depend on their length.
+/// A parameter of a statement.
+#[derive(Debug)]
+enum Slot {
+    /// One of the caller's, by its name and place.
+    One(&'static str, usize),
+    /// A value of one of the caller's rows, by the row's number and the value's place in it.
+    Cell(usize, usize),
+}
+
+/// Renders a statement, or takes it from the cache. Lists and rows make the text depend on their
+/// length.
 pub(crate) fn render(
     dialect: Dialect,
     name: &'static str,
@@ -117,20 +127,27 @@ fn width(len: usize) -> usize {
 fn list_width(dialect: Dialect, value: &Value<'_>) -> Option<usize> {
     match value {
         Value::Texts(_) if dialect.has_arrays() => None,
+        Value::Rows(_) if dialect.has_arrays() => None,
         Value::Texts(list) => Some(width(list.len())),
+        Value::Rows(rows) => Some(width(rows.len())),
         Value::Int(_) | Value::Text(_) => None,
-        Value::IntColumn(_) | Value::TextColumn(_) | Value::Rows(_) => None,
+        Value::IntColumn(_) | Value::TextColumn(_) => None,
     }
 }
 
 impl Rendered {
-    /// The values in the statement's order, lists spread and padded with their last element.
+    /// The values in the statement's order, lists and rows spread and padded with their last
+    /// element.
     pub(crate) fn bind<'a>(&self, params: Params<'a>) -> Vec<Bound<'a>> {
         let mut values = Vec::with_capacity(self.order.len());
-        for (name, place) in &self.order {
-            let value = match params.get(*place) {
-                Some((there, value)) if there == name => value,
-                _ => find(params, name).1,
+        let rows = rows(params);
+        for slot in &self.order {
+            let value = match slot {
+                Slot::One(name, place) => match params.get(*place) {
+                    Some((there, value)) if there == name => value,
+                    _ => find(params, name).1,
+                },
+                Slot::Cell(row, place) => &rows[(*row).min(rows.len() - 1)][*place].1,
             };
             match value {
                 Value::Int(v) => values.push(Bound::Int(*v)),
@@ -158,34 +175,78 @@ fn find<'a>(params: Params<'a>, name: &str) -> (usize, &'a Value<'a>) {
     (place, &params[place].1)
 }
 
+/// The rows among the parameters, if there are any.
+fn rows<'a>(params: Params<'a>) -> &'a [Fields<'a>] {
+    let rows = params.iter().find_map(|(_, value)| match value {
+        Value::Rows(rows) => Some(rows.as_slice()),
+        _ => None,
+    });
+    rows.unwrap_or_default()
+}
+
 fn make(dialect: Dialect, raw: &str, conditions: &str, params: Params<'_>) -> Rendered {
     let text = fill(dialect, &raw.replace("{{conditions}}", conditions));
-    let (mut sql, mut order, mut numbers) = (String::new(), Vec::new(), 0);
+    let mut making = Making { dialect, sql: String::new(), order: Vec::new(), numbers: 0 };
     let mut rest = text.as_str();
-    while let Some(at) = rest.find(':') {
-        sql.push_str(&rest[..at]);
-        let tail = &rest[at + 1..];
-        let len = tail.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(tail.len());
-        let name = &tail[..len];
-        if name.is_empty() {
-            // A Postgres cast or a stray colon in text.
-            let skip = if tail.starts_with(':') { 2 } else { 1 };
-            sql.push_str(&rest[at..at + skip]);
-            rest = &rest[at + skip..];
-            continue;
+    while let Some((before, after)) = rest.split_once("[[") {
+        let (repeated, tail) = after.split_once("]]").expect("invariant: brackets are closed");
+        making.add(before, |making, name| making.param(params, name));
+        making.spread(repeated, rows(params));
+        rest = tail;
+    }
+    making.add(rest, |making, name| making.param(params, name));
+    let Making { sql, order, .. } = making;
+    Rendered { sql, order, has_arrays: dialect.has_arrays() }
+}
+
+/// A statement that is being rendered.
+struct Making {
+    dialect: Dialect,
+    sql: String,
+    order: Vec<Slot>,
+    numbers: usize,
+}
+
+impl Making {
+    /// Adds a text, whose parameters are added as they are met.
+    fn add(&mut self, text: &str, param: impl Fn(&mut Self, &str)) {
+        let mut rest = text;
+        while let Some(at) = rest.find(':') {
+            self.sql.push_str(&rest[..at]);
+            let tail = &rest[at + 1..];
+            let end = tail.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let name = &tail[..end.unwrap_or(tail.len())];
+            if name.is_empty() {
+                // A Postgres cast or a stray colon in text.
+                let skip = if tail.starts_with(':') { 2 } else { 1 };
+                self.sql.push_str(&rest[at..at + skip]);
+                rest = &rest[at + skip..];
+                continue;
+            }
+            param(self, name);
+            rest = &tail[name.len()..];
         }
+        self.sql.push_str(rest);
+    }
+
+    /// Adds a text once for each row, the comma before the first left out.
+    fn spread(&mut self, text: &str, rows: &[Fields<'_>]) {
+        let fields = rows.first().map(Vec::as_slice).unwrap_or_default();
+        for row in 0..width(rows.len()) {
+            let text = if row == 0 { text.strip_prefix(", ").unwrap_or(text) } else { text };
+            self.add(text, |making, name| {
+                making.places(1, "");
+                making.order.push(Slot::Cell(row, find(fields, name).0));
+            });
+        }
+    }
+
+    /// Adds one of the caller's parameters.
+    fn param(&mut self, params: Params<'_>, name: &str) {
         let (place, value) = find(params, name);
         let (count, ty) = match value {
-            Value::Texts(_) if dialect.has_arrays() => {
-                // A list in parentheses becomes an array: one text for any length.
-                let array = match sql.strip_suffix("NOT IN (") {
-                    Some(head) => format!("{head}<> ALL("),
-                    None => match sql.strip_suffix("IN (") {
-                        Some(head) => format!("{head}= ANY("),
-                        None => sql,
-                    },
-                };
-                sql = array;
+            Value::Texts(_) if self.dialect.has_arrays() => {
+                self.array();
                 (1, "text[]")
             }
             Value::Texts(list) => (width(list.len()), "text"),
@@ -196,15 +257,26 @@ fn make(dialect: Dialect, raw: &str, conditions: &str, params: Params<'_>) -> Re
             // The statement says of which table.
             Value::Rows(_) => (1, ""),
         };
-        let places: Vec<String> =
-            (1..=count).map(|i| dialect.placeholder(numbers + i, ty)).collect();
-        numbers += count;
-        sql.push_str(&places.join(", "));
-        order.push((params[place].0, place));
-        rest = &tail[len..];
+        self.places(count, ty);
+        self.order.push(Slot::One(params[place].0, place));
     }
-    sql.push_str(rest);
-    Rendered { sql, order, has_arrays: dialect.has_arrays() }
+
+    /// A list in parentheses becomes an array: one text for any length.
+    fn array(&mut self) {
+        for (list, array) in [("NOT IN (", "<> ALL("), ("IN (", "= ANY(")] {
+            if let Some(head) = self.sql.strip_suffix(list) {
+                self.sql = format!("{head}{array}");
+                return;
+            }
+        }
+    }
+
+    fn places(&mut self, count: usize, ty: &str) {
+        let place = |i| self.dialect.placeholder(self.numbers + i, ty);
+        let places: Vec<String> = (1..=count).map(place).collect();
+        self.numbers += count;
+        self.sql.push_str(&places.join(", "));
+    }
 }
 
 /// Fills the holes of a text.
@@ -225,7 +297,7 @@ pub(crate) fn fill(dialect: Dialect, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gate::params;
+    use crate::gate::{fields, params};
 
     #[test]
     fn parameters_are_numbered_in_order_and_lists_are_spread() {
@@ -248,6 +320,20 @@ mod tests {
         let rendered = render(Dialect::Postgres, "step_clear", "", params);
         assert!(rendered.sql.contains("run_id = ANY($2::text[])"), "{}", rendered.sql);
         assert_eq!(rendered.bind(params).len(), 2);
+    }
+
+    #[test]
+    fn mysql_is_given_rows_one_after_the_other() {
+        let row = |id| fields! { run_id: id, to: "SUCCESS", output: "1", error: "", now: 5i64 };
+        let params: Params<'_> =
+            params! { workspace: "w", rows: vec![row("a"), row("b"), row("c")] };
+        let rendered = render(Dialect::Mysql, "many_run_end", "", params);
+        assert!(rendered.sql.contains("status = CASE run_id WHEN ? THEN ? WHEN ? THEN ? WHEN"));
+        assert!(rendered.sql.ends_with("workspace = ? AND run_id IN (?, ?, ?, ?)"));
+        let values = rendered.bind(params);
+        let texts: Vec<_> = values.iter().rev().take(5).rev().copied().collect();
+        assert_eq!(texts, ["w", "a", "b", "c", "c"].map(|text| Bound::Text(Some(text))));
+        assert_eq!(rendered.sql.matches('?').count(), values.len());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use steadfast_core::Timestamp;
 use steadfast_core::driver::{Kind, Record as StepRecord};
 use steadfast_store::op::*;
 use steadfast_store::{Error, Op, OpenStore, Reply, Store, StoreExt};
+use steadfast_testkit::db::{DbKind, TestDb};
 
 /// Counts operations by name.
 struct Counting {
@@ -111,6 +112,63 @@ async fn the_operations_of_a_run_are_few_statements() {
     }
     let run = store.ask(GetRun { workspace: "w".into(), run_id: "r".into() }).await.unwrap();
     assert_eq!(run.0.unwrap().output.as_deref(), Some("1"));
+}
+
+/// What is done to each of some runs at once, and how many statements that may cost.
+type Phase<'a> = (&'a dyn Fn(&str) -> Op, std::ops::Range<u32>, u64);
+
+/// On a server, what comes at once is written by a few statements, however much it is.
+#[tokio::test]
+async fn a_batch_is_a_few_statements_on_every_server() {
+    for db in TestDb::all().into_iter().filter(|db| db.kind() != DbKind::Sqlite) {
+        let store = steadfast_store::open(&db.url).await.unwrap();
+        let at = Timestamp::from_micros;
+        let lease = |run_id: &str| Lease {
+            workspace: "w".into(),
+            run_id: run_id.into(),
+            worker: "me".into(),
+            epoch: 1,
+        };
+        let entries = |id| {
+            let record = StepRecord::done(id, id, "step", Kind::Step, Ok("1".into()));
+            vec![Entry { record, replaces: false, with: None }]
+        };
+        let begin = |id: &str| Op::Start(Start { run_id: id.into(), ..start() });
+        let record =
+            |id: &str| Op::Record(Record { lease: lease(id), entries: entries(0), now: at(2) });
+        let finish = |id: &str| {
+            let (lease, entries, outcome) = (lease(id), entries(1), Ok("1".to_owned()));
+            Op::Finish(Finish { lease, entries, outcome, now: at(3) })
+        };
+        let suspend = |id: &str| {
+            let (lease, entries, waits) = (lease(id), entries(1), "[]".to_owned());
+            Op::Suspend(Suspend { lease, entries, inbox: 0, wake_at: at(9), waits, now: at(3) })
+        };
+        // Two lanes share the runs. Each asks once what it needs to know, and writes some tens of
+        // rows of a sort in one to three statements.
+        let phases: [Phase<'_>; 4] = [
+            (&begin, 0..90, 2 * 4),
+            (&record, 0..90, 2 * 4),
+            (&finish, 0..45, 2 * 7),
+            (&suspend, 45..90, 2 * 7),
+        ];
+        for (op, runs, statements) in phases {
+            let before = store.tally();
+            let ops = runs.map(|n| store.call(op(&format!("r{n}"))));
+            for reply in futures::future::join_all(ops).await {
+                let is_done = match &reply {
+                    Ok(Reply::Start(reply)) => matches!(reply, Started::New(Some(_))),
+                    Ok(Reply::Record(reply) | Reply::Finish(reply)) => *reply == Written::Done,
+                    Ok(Reply::Suspend(reply)) => *reply == Suspended::Done,
+                    _ => false,
+                };
+                assert!(is_done, "{:?}: {reply:?}", db.kind());
+            }
+            let spent = store.tally().since(before);
+            assert!(spent.statements <= statements, "{:?}: {spent:?}", db.kind());
+            assert!(spent.commits <= 2, "{:?}: {spent:?}", db.kind());
+        }
+    }
 }
 
 /// What a chain of policies adds to a submission: one row, and no commit.

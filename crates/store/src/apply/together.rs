@@ -2,59 +2,52 @@
 //!
 //! Invariants: what comes of an operation is what it would have come to alone. What is not simple
 //! (a lost lease, a taken id, a record with companions) is left open, untouched, for the
-//! operation's own function; a record that is there already spoils the whole, which is then done
-//! one by one. Every statement that writes for an owner checks the fences itself, so none is read
-//! before. The runs are all different, so the order does not matter, but for records and what
-//! closes their runs: where these were overtaken, the whole is spoiled as well. One worker's
-//! operations are taken; a process has one.
+//! operation's own function. The runs are all different, so the order does not matter, but for
+//! records and what closes their runs. One worker's operations are taken; a process has one.
+//!
+//! Two ways, since the databases differ in what a statement can take and tell: `fenced` for
+//! Postgres, `locked` for MySQL and MariaDB.
 
-use std::collections::{HashMap, HashSet};
+#[cfg(feature = "postgres")]
+mod fenced;
+#[cfg(feature = "mysql")]
+pub(crate) mod locked;
 
-use futures::future::try_join4;
+#[cfg(feature = "postgres")]
+pub(crate) use fenced::together;
 
-use super::{own, queue, start};
-use crate::error::Error;
-use crate::gate::{Fields, Tx, columns, fields, params};
-use crate::op::{Entry, Lease, Op, Reply, Start, Started, Suspend, Suspended, Written};
-
-/// Carries out those of the operations that are simple; the others are left open. Each gate leads
-/// to the same transaction, and statements on different ones may be under way together.
-pub(crate) async fn together<T: Tx>(
-    gate: impl Fn() -> T,
-    ops: &[&Op],
-) -> Result<Vec<Option<Reply>>, Error> {
-    let mut replies = vec![None; ops.len()];
-    let Some(ws) = ops.iter().find_map(|op| workspace(op)) else {
-        return Ok(replies);
-    };
-    let (mut starts, mut owned) = (Vec::new(), Vec::new());
-    for (place, op) in ops.iter().enumerate().filter(|(_, op)| workspace(op) == Some(ws)) {
-        match op {
-            Op::Start(op) => starts.push((place, op)),
-            op => owned.push((place, *op)),
-        }
-    }
-    let worker = owned.iter().find_map(|(_, op)| lease(op)).map_or("", |(lease, _)| &lease.worker);
-    owned.retain(|(_, op)| lease(op).is_some_and(|(lease, _)| lease.worker == worker));
-    // Everybody locks in this order, so that nobody waits in a circle.
-    owned.sort_unstable_by_key(|(_, op)| lease(op).map(|(lease, _)| &lease.run_id));
-    let (mut first, mut second, mut third, mut fourth) = (gate(), gate(), gate(), gate());
-    // All are under way at once, records before what closes their runs.
-    let (started, recorded, ended, suspended) = try_join4(
-        start_all(&mut first, &starts),
-        record_all(&mut second, worker, &owned),
-        end_all(&mut third, ws, &owned),
-        suspend_all(&mut fourth, &owned),
-    )
-    .await?;
-    for (place, reply) in [started, recorded, ended, suspended].into_iter().flatten() {
-        replies[place] = Some(reply);
-    }
-    Ok(replies)
-}
+use crate::op::{Entry, Lease, Op, Reply, Start};
 
 /// What came of operations, by their places in the batch.
 type Done = Vec<(usize, Reply)>;
+
+/// The simple operations of a batch, with their places in it.
+struct Crowd<'a> {
+    ws: &'a str,
+    worker: &'a str,
+    starts: Vec<(usize, &'a Start)>,
+    /// What an owner writes, by run: everybody locks in this order, so that nobody waits in a
+    /// circle.
+    owned: Vec<(usize, &'a Op)>,
+}
+
+impl<'a> Crowd<'a> {
+    /// Those that are simple, of one workspace and worker; `None` if none is.
+    fn of(ops: &[&'a Op]) -> Option<Self> {
+        let ws = ops.iter().find_map(|op| workspace(op))?;
+        let (mut starts, mut owned) = (Vec::new(), Vec::new());
+        for (place, op) in ops.iter().enumerate().filter(|(_, op)| workspace(op) == Some(ws)) {
+            match op {
+                Op::Start(op) => starts.push((place, op)),
+                op => owned.push((place, *op)),
+            }
+        }
+        let worker = owned.iter().find_map(|(_, op)| lease(op)).map_or("", |(of, _)| &of.worker);
+        owned.retain(|(_, op)| lease(op).is_some_and(|(lease, _)| lease.worker == worker));
+        owned.sort_unstable_by_key(|(_, op)| lease(op).map(|(lease, _)| &lease.run_id));
+        Some(Self { ws, worker, starts, owned })
+    }
+}
 
 /// The workspace of an operation that is simple.
 fn workspace(op: &Op) -> Option<&str> {
@@ -77,119 +70,11 @@ fn lease(op: &Op) -> Option<(&Lease, &[Entry])> {
     }
 }
 
-async fn start_all(tx: &mut impl Tx, starts: &[(usize, &Start)]) -> Result<Done, Error> {
-    let (mut done, mut placed) = (Done::new(), Vec::new());
-    for (place, op) in starts {
-        match start::place(tx, op).await? {
-            Some(on_queue) => placed.push((*place, *op, on_queue)),
-            None => done.push((*place, Reply::Start(Started::NoQueue))),
-        }
+/// The replies by their places; what is not among them was left open.
+fn in_place(count: usize, done: impl IntoIterator<Item = (usize, Reply)>) -> Vec<Option<Reply>> {
+    let mut replies = vec![None; count];
+    for (place, reply) in done {
+        replies[place] = Some(reply);
     }
-    if placed.is_empty() {
-        return Ok(done);
-    }
-    let rows: Vec<_> = placed.iter().map(|(_, op, on_queue)| start::fields(op, on_queue)).collect();
-    let mut made = HashSet::new();
-    for mut row in tx.query("all_run_insert", params! { rows: rows }).await? {
-        made.insert(row.text()?);
-    }
-    for (place, op, on_queue) in &placed {
-        // A taken id is left open: the operation's own function compares.
-        if made.contains(&op.run_id) {
-            done.push((*place, Reply::Start(start::made(op, on_queue))));
-        }
-    }
-    Ok(done)
-}
-
-/// Writes the records of every run whose lease is good, which it stays until this transaction ends.
-async fn record_all(tx: &mut impl Tx, worker: &str, owned: &[(usize, &Op)]) -> Result<Done, Error> {
-    let mut rows: Vec<Fields<'_>> = Vec::new();
-    for (lease, entries) in owned.iter().filter_map(|(_, op)| lease(op)) {
-        rows.extend(entries.iter().map(|entry| own::record_fields(lease, &entry.record)));
-    }
-    if rows.is_empty() {
-        return Ok(Done::new());
-    }
-    let count = rows.len() as u64;
-    let sent = params! { rows: rows, worker: worker };
-    let are_all = tx.execute("all_step_insert", sent).await? == count;
-    let records = owned.iter().filter_map(|(place, op)| match op {
-        Op::Record(op) => Some((*place, &op.lease)),
-        _ => None,
-    });
-    let done = |(place, _)| (place, Reply::Record(Written::Done));
-    if are_all {
-        return Ok(records.map(done).collect());
-    }
-    // Some lease is void. Whose run is closed here as well may have been closed before its record.
-    let closes = |op: &Op| !matches!(op, Op::Record(_));
-    if owned.iter().any(|(_, op)| closes(op) && lease(op).is_some_and(|(_, of)| !of.is_empty())) {
-        return Err(Error::Transient("a lease of the batch is void".to_owned()));
-    }
-    let which = records.clone().map(|(_, lease)| held_key(lease)).collect();
-    let mut held = HashSet::new();
-    for mut row in tx.query("all_run_held", &columns(which)).await? {
-        held.insert((row.text()?, row.int()?, row.text()?));
-    }
-    let is_held = |(_, lease): &(usize, &Lease)| {
-        held.contains(&(lease.run_id.clone(), lease.epoch, lease.worker.clone()))
-    };
-    Ok(records.filter(is_held).map(done).collect())
-}
-
-fn held_key(lease: &Lease) -> Fields<'_> {
-    fields! { workspace: &lease.workspace, run_id: &lease.run_id }
-}
-
-async fn end_all(tx: &mut impl Tx, ws: &str, owned: &[(usize, &Op)]) -> Result<Done, Error> {
-    let (mut done, mut rows, mut ends) = (Done::new(), Vec::new(), HashMap::new());
-    for (place, op) in owned {
-        let Op::Finish(op) = op else { continue };
-        rows.push(own::end_fields(op, own::end_arrow(op)?));
-        ends.insert(op.lease.run_id.as_str(), (*place, op));
-    }
-    if rows.is_empty() {
-        return Ok(done);
-    }
-    for mut row in tx.query("all_run_end", &columns(rows)).await? {
-        let Some((place, op)) = ends.remove(row.text()?.as_str()) else { continue };
-        let (parent, queue, dedupe_id) = (row.text()?, row.text()?, row.text()?);
-        queue::free(tx, ws, &queue, &dedupe_id, &op.lease.run_id).await?;
-        own::arrive(tx, ws, &parent, op.now).await?;
-        own::tell(tx, op, row.opt_text()?.as_deref()).await?;
-        done.push((place, Reply::Finish(Written::Done)));
-    }
-    // What has written nothing may be left open.
-    match ends.values().any(|(_, op)| !op.entries.is_empty()) {
-        true => Err(Error::Transient("a run of the batch cannot be ended".to_owned())),
-        false => Ok(done),
-    }
-}
-
-async fn suspend_all(tx: &mut impl Tx, owned: &[(usize, &Op)]) -> Result<Done, Error> {
-    let suspends: Vec<_> = owned
-        .iter()
-        .filter_map(|(place, op)| match op {
-            Op::Suspend(op) => Some((*place, op)),
-            _ => None,
-        })
-        .collect();
-    if suspends.is_empty() {
-        return Ok(Done::new());
-    }
-    let rows = suspends.iter().map(|(_, op)| own::suspend_fields(op)).collect();
-    let mut parked = HashSet::new();
-    for mut row in tx.query("all_run_suspend", &columns(rows)).await? {
-        parked.insert(row.text()?);
-    }
-    let reply = |op: &Suspend| match parked.contains(&op.lease.run_id) {
-        true => Some(Reply::Suspend(Suspended::Done)),
-        // Its records were written, so the lease is good: something has arrived.
-        false if !op.entries.is_empty() => Some(Reply::Suspend(Suspended::Arrived)),
-        // Or the lease is lost: the operation's own function tells.
-        false => None,
-    };
-    let done = suspends.iter().filter_map(|(place, op)| Some((*place, reply(op)?)));
-    Ok(done.collect())
+    replies
 }

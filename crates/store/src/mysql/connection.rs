@@ -15,7 +15,8 @@ use crate::apply;
 use crate::bell::Bell;
 use crate::dialect::Dialect;
 use crate::error::Error;
-use crate::gate::{Bound, Params, Row, Tx, Value};
+use crate::flight;
+use crate::gate::{Bound, Memo, Params, Row, Tx, Value};
 use crate::op::{Op, Reply};
 use crate::open::redacted;
 use crate::session::{Applied, Begin, Connect, Fault, Session};
@@ -103,7 +104,8 @@ impl Connect for Connector {
             conn.query_drop(*sql).await.map_err(|error| self.why(&error))?;
         }
         let counters = self.counters.clone();
-        Ok(MySession { conn, counters, wrote: false, is_down: false })
+        let memo = Memo::default();
+        Ok(MySession { conn, counters, memo, wrote: false, is_down: false })
     }
 
     fn announce(&self, ready: bool, ended: bool) {
@@ -115,6 +117,7 @@ impl Connect for Connector {
 pub(super) struct MySession {
     pub(super) conn: Conn,
     counters: Arc<Counters>,
+    memo: Memo,
     /// Whether the current operation has changed anything.
     wrote: bool,
     is_down: bool,
@@ -140,6 +143,7 @@ impl MySession {
 
 impl Session for MySession {
     async fn begin(&mut self, kind: Begin) -> Result<(), Error> {
+        self.memo.clear();
         self.batch(match kind {
             Begin::Read => "START TRANSACTION READ ONLY",
             // Deadlocks are found at once here; waits for others' long transactions are short for
@@ -153,6 +157,25 @@ impl Session for MySession {
         self.wrote = false;
         let reply = apply::apply(self, op).await?;
         Ok(Applied { reply, wrote: self.wrote })
+    }
+
+    async fn transact(&mut self, kind: Begin, ops: &[&Op]) -> Result<Vec<Applied>, Error> {
+        self.begin(kind).await?;
+        let mut applied = Vec::with_capacity(ops.len());
+        for flight in flight::flights(ops) {
+            let replies = match flight {
+                [_] => vec![None],
+                _ => Box::pin(apply::locked::together(self, flight)).await?,
+            };
+            for (op, reply) in flight.iter().zip(replies) {
+                applied.push(match reply {
+                    // What must be taken back has written nothing: it was left open.
+                    Some(reply) => Applied { reply, wrote: false },
+                    None => self.apply(op).await?,
+                });
+            }
+        }
+        Ok(applied)
     }
 
     async fn at_once(&mut self, op: &Op) -> Result<Option<Reply>, Error> {
@@ -184,6 +207,10 @@ impl Session for MySession {
 }
 
 impl Tx for MySession {
+    fn memo(&mut self) -> Option<&mut Memo> {
+        Some(&mut self.memo)
+    }
+
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
         self.counters.statement();
         let done = execute(&mut self.conn, name, params).await;

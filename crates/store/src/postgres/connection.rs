@@ -16,11 +16,12 @@ use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
 use tokio_postgres::{Client, Config, GenericClient, NoTls, Socket, Statement};
 
-use super::{fault, pipeline, rows};
+use super::{fault, rows};
 use crate::apply;
 use crate::bell::Bell;
 use crate::dialect::Dialect;
 use crate::error::Error;
+use crate::flight;
 use crate::gate::{Bound, Memo, Params, Row, Tx, Value};
 use crate::migrate::{self, LOCK, VERSION, VERSION_TABLE};
 use crate::op::{Op, Reply};
@@ -289,7 +290,7 @@ impl Session for PgSession {
         let session = &*self;
         let apply = async {
             let mut applied = Vec::with_capacity(ops.len());
-            for flight in pipeline::flights(ops) {
+            for flight in flight::flights(ops) {
                 applied.extend(session.flown(flight).await?);
             }
             Ok(applied)

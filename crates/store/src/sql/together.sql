@@ -1,4 +1,4 @@
--- Much in one statement, for Postgres alone. First, many operations of different runs: whole rows come as one array
+-- Much in one statement. First, many operations of different runs on Postgres: whole rows come as one array
 -- of rows, a few columns as arrays side by side. The workspace comes with every row, so that runs are looked up by their
 -- key: a server that has not counted yet takes a single workspace for a small part of the table.
 
@@ -63,3 +63,40 @@ WITH held AS (
 UPDATE run SET prev_status = run.status, status = :to, output = :result, error = :failure, worker = '',
     wake_at = {{never}}, parked = 0, waits = '', finished_at = :now, updated_at = :now
 FROM recorded WHERE run.workspace = recorded.workspace AND run.run_id = recorded.run_id;
+
+-- Second, many operations of different runs on MySQL and MariaDB. What stands in double brackets is repeated for each of
+-- `:rows`, the comma before the first left out; a repeated row changes nothing the second time. Runs are locked by their
+-- key, in its order, whatever the server thinks of other indexes.
+
+-- name: many_run_lock
+SELECT run_id, epoch, inbox, parent, queue, dedupe_id, context FROM run FORCE INDEX (PRIMARY)
+WHERE workspace = :workspace AND run_id IN (:run_ids) AND worker = :worker AND status = 'PENDING' FOR UPDATE;
+
+-- name: many_run_insert
+INSERT INTO run ({{run_columns}}, prev_status, sort_rank, workspace)
+VALUES [[, (:run_id, :workflow, :status, :input, NULL, NULL, :queue, :partition_key, :priority, '',
+    :app_version, :worker, :epoch, :epoch, :max_attempts, :created_at, :created_at, :started_at, NULL,
+    :ready_at, :wake_at, 0, '', :timeout_us, :deadline_at, '', :parent, :detached, 0, :seed, 0,
+    :context, '', :sort_rank, :workspace)]]
+{{or_keep:run_id}};
+
+-- name: many_step_insert
+INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
+VALUES [[, (:workspace, :function_id, :seq, :name, :kind, :state, :input, :output, :error, :child_run_id,
+    :attempt, :started_at, :completed_at, :next_at, :run_id, :epoch)]]
+{{or_keep:function_id}};
+
+-- name: many_run_end
+UPDATE run FORCE INDEX (PRIMARY) SET prev_status = status, worker = '', wake_at = {{never}}, parked = 0, waits = '',
+    status = CASE run_id[[ WHEN :run_id THEN :to]] END,
+    output = CASE run_id[[ WHEN :run_id THEN :output]] END,
+    error = CASE run_id[[ WHEN :run_id THEN :error]] END,
+    finished_at = CASE run_id[[ WHEN :run_id THEN :now]] END, updated_at = finished_at
+WHERE workspace = :workspace AND run_id IN ([[, :run_id]]);
+
+-- name: many_run_suspend
+UPDATE run FORCE INDEX (PRIMARY) SET worker = '', parked = 1,
+    wake_at = CASE run_id[[ WHEN :run_id THEN :wake_at]] END,
+    waits = CASE run_id[[ WHEN :run_id THEN :waits]] END,
+    updated_at = CASE run_id[[ WHEN :run_id THEN :now]] END
+WHERE workspace = :workspace AND run_id IN ([[, :run_id]]);

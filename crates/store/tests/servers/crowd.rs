@@ -9,7 +9,7 @@ use steadfast_core::{Error as Failure, RunStatus};
 use steadfast_store::op::*;
 use steadfast_store::{Op, OpenStore, Reply, StoreExt};
 
-use super::database::{Database, Kind};
+use super::database::Database;
 use super::{at, start};
 
 /// Runs of each sort; together more than fit one lane's first grasp.
@@ -176,9 +176,40 @@ pub(super) async fn many_at_once_are_what_they_are_one_by_one(database: &Databas
     }
     let runs = tables(&store, "crowd").await.0;
     assert!(runs.iter().any(|run| run.status == RunStatus::Error));
-    if database.kind == Kind::Postgres {
-        // The first records are new: a few statements for all of them.
-        let [alone, crowd] = statements[2];
-        assert!(crowd.statements * 3 < alone.statements, "nothing was saved: {statements:?}");
+    // The first records are new: a few statements for all of them.
+    let [alone, crowd] = statements[2];
+    assert!(crowd.statements * 3 < alone.statements, "nothing was saved: {statements:?}");
+}
+
+/// A child ends in the commit in which its parent suspends: whichever of them is taken to be first,
+/// the parent learns of it.
+pub(super) async fn a_parent_that_suspends_as_its_child_ends_is_woken(database: &Database) {
+    let store = database.open().await;
+    let (ws, now) = ("crowd", at(50));
+    let parents = 0..RUNS / 2;
+    let child = |n: i64| n + RUNS / 2;
+    let begin = |n: i64| {
+        let parent = if n < parents.end { String::new() } else { id(n - parents.end) };
+        Op::Start(Start { workspace: ws.into(), parent, ..start(&id(n), true) })
+    };
+    at_once(&store, (0..RUNS).map(begin).collect()).await;
+    let pair = |n: i64| {
+        let (wake_at, waits) = (at(900), "[]".to_owned());
+        let (lease_of_parent, entries) = (lease(ws, n, 1), vec![entry(0, "child")]);
+        let parks = Suspend { lease: lease_of_parent, entries, inbox: 0, wake_at, waits, now };
+        let (lease, outcome) = (lease(ws, child(n), 1), Ok("1".to_owned()));
+        let ends = Finish { lease, entries: Vec::new(), outcome, now };
+        [Op::Finish(ends), Op::Suspend(parks)]
+    };
+    let replies = at_once(&store, parents.clone().flat_map(pair).collect()).await;
+    for (n, replies) in parents.zip(replies.chunks(2)) {
+        let get = GetRun { workspace: ws.into(), run_id: id(n) };
+        let parent = store.ask(get).await.unwrap().0.unwrap();
+        assert_eq!(parent.inbox, 1, "{n}");
+        match &replies[1] {
+            Reply::Suspend(Suspended::Done) => assert_eq!(parent.wake_at, now, "{n}: sleeps on"),
+            Reply::Suspend(Suspended::Arrived) => assert!(!parent.parked, "{n}"),
+            other => panic!("{n}: {other:?}"),
+        }
     }
 }

@@ -24,7 +24,9 @@ use steadfast_store::mysql::mysql_async;
 use steadfast_store::op::*;
 use steadfast_store::{Error, OpenStore, StoreExt, mysql, open, postgres};
 
-use crowd::many_at_once_are_what_they_are_one_by_one;
+use crowd::{
+    a_parent_that_suspends_as_its_child_ends_is_woken, many_at_once_are_what_they_are_one_by_one,
+};
 use database::{Database, Kind, with};
 use schema::*;
 use work::*;
@@ -69,6 +71,7 @@ on_each_server! {
     a_settled_record_that_changes_nothing_keeps_its_companions
     the_clock_of_the_server_is_known
     many_at_once_are_what_they_are_one_by_one
+    a_parent_that_suspends_as_its_child_ends_is_woken
 }
 
 const WS: &str = "w";

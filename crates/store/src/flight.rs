@@ -1,4 +1,5 @@
-//! Which operations of a batch may be under way together on one connection.
+//! Flights: which operations of a batch may be under way together on one connection, or be carried
+//! out in any order.
 //!
 //! Invariants: operations under way together are in one transaction, so no lock keeps them apart;
 //! they may therefore concern different runs only, and count nothing. Each of their statements is
@@ -13,7 +14,7 @@ use std::collections::HashSet;
 use crate::op::{EffectChange, Entry, Op, With};
 
 /// Cuts a batch, in its order, into parts whose operations may be under way together.
-pub(super) fn flights<'a>(ops: &'a [&'a Op]) -> Vec<&'a [&'a Op]> {
+pub(crate) fn flights<'a>(ops: &'a [&'a Op]) -> Vec<&'a [&'a Op]> {
     let mut flights = Vec::new();
     let (mut begin, mut runs) = (0, HashSet::new());
     for (at, op) in ops.iter().enumerate() {

@@ -1,0 +1,239 @@
+//! A batch on MySQL and MariaDB: the runs are locked and read first, so that fences are decided
+//! here, and then everything of a sort is written by statements of many rows.
+//!
+//! Invariants: only runs whose lease is good are written to, and they stay locked until the
+//! transaction ends. What a lock has shown of a run holds until this batch itself tells runs of
+//! others' ends, so that comes last. Statements come in a few sizes, so that each is prepared once;
+//! where rows are missing to a size the last one is repeated, which no statement here minds. A
+//! record that is there already spoils the whole, which is then done one by one. New runs among
+//! which one was there already are left open: alone each finds out which it is, and one that was
+//! made just now gets the answer of one that was just made.
+//! Deliberately absent: `JSON_TABLE` and tables of `UNION ALL`, which cost the server two to three
+//! times as much as rows of parameters, and text with values in it, which costs twice as much.
+
+use std::collections::HashMap;
+
+use super::{Crowd, Done, lease};
+use crate::apply::{own, queue, start};
+use crate::error::Error;
+use crate::gate::{Fields, Tx, Value, params};
+use crate::op::{Lease, Op, Reply, Start, Started, Suspend, Suspended, Written};
+
+/// Rows of one statement, at most: beyond it they cost the same each, and some of what a statement
+/// does grows with the square.
+const ROWS: usize = 64;
+/// So many rows or fewer are not worth another statement to spare a repeated row.
+const FEW: usize = 8;
+/// Bytes of text in one statement, unless a row has more: a server takes packets of several
+/// megabytes.
+const BYTES: usize = 1 << 20;
+
+/// What a lock shows of a run.
+struct Held {
+    epoch: i64,
+    inbox: i64,
+    parent: String,
+    queue: String,
+    dedupe_id: String,
+    context: Option<String>,
+}
+
+/// Carries out those of the operations that are simple; the others are left open.
+pub(crate) async fn together(tx: &mut impl Tx, ops: &[&Op]) -> Result<Vec<Option<Reply>>, Error> {
+    let Some(Crowd { ws, worker, mut starts, mut owned }) = Crowd::of(ops) else {
+        return Ok(vec![None; ops.len()]);
+    };
+    let held = lock(tx, ws, worker, &owned).await?;
+    let is_held = |of: &Lease| held.get(&of.run_id).is_some_and(|run| run.epoch == of.epoch);
+    owned.retain(|(_, op)| lease(op).is_some_and(|(lease, _)| is_held(lease)));
+    let mut done = record_all(tx, &owned).await?;
+    done.extend(suspend_all(tx, ws, &owned, &held).await?);
+    starts.sort_unstable_by_key(|(_, op)| &op.run_id);
+    done.extend(start_all(tx, &starts).await?);
+    done.extend(end_all(tx, ws, &owned, &held).await?);
+    Ok(super::in_place(ops.len(), done))
+}
+
+/// Locks the runs of owners' writes; gives those that the worker executes.
+async fn lock(
+    tx: &mut impl Tx,
+    ws: &str,
+    worker: &str,
+    owned: &[(usize, &Op)],
+) -> Result<HashMap<String, Held>, Error> {
+    let mut held = HashMap::with_capacity(owned.len());
+    let leases = owned.iter().filter_map(|(_, op)| lease(op));
+    let run_ids: Vec<&str> = leases.map(|(lease, _)| lease.run_id.as_str()).collect();
+    if run_ids.is_empty() {
+        return Ok(held);
+    }
+    let these = params! { workspace: ws, worker: worker, run_ids: run_ids };
+    for mut row in tx.query("many_run_lock", these).await? {
+        let run_id = row.text()?;
+        let run = Held {
+            epoch: row.int()?,
+            inbox: row.int()?,
+            parent: row.text()?,
+            queue: row.text()?,
+            dedupe_id: row.text()?,
+            context: row.opt_text()?,
+        };
+        held.insert(run_id, run);
+    }
+    Ok(held)
+}
+
+/// Writes the records of every operation.
+async fn record_all(tx: &mut impl Tx, owned: &[(usize, &Op)]) -> Result<Done, Error> {
+    let mut rows = Vec::new();
+    for (lease, entries) in owned.iter().filter_map(|(_, op)| lease(op)) {
+        rows.extend(entries.iter().map(|entry| own::record_fields(lease, &entry.record)));
+    }
+    let count = rows.len() as u64;
+    if write(tx, "many_step_insert", "", rows).await? != count {
+        return Err(Error::Transient("a record of the batch is there already".to_owned()));
+    }
+    let records = owned.iter().filter(|(_, op)| matches!(op, Op::Record(_)));
+    Ok(records.map(|(place, _)| (*place, Reply::Record(Written::Done))).collect())
+}
+
+async fn suspend_all(
+    tx: &mut impl Tx,
+    ws: &str,
+    owned: &[(usize, &Op)],
+    held: &HashMap<String, Held>,
+) -> Result<Done, Error> {
+    let (mut done, mut rows) = (Done::new(), Vec::new());
+    let stands = |op: &Suspend| held.get(&op.lease.run_id).is_some_and(|run| run.inbox == op.inbox);
+    for (place, op) in owned {
+        let Op::Suspend(op) = op else { continue };
+        let reply = match stands(op) {
+            true => Suspended::Done,
+            false => Suspended::Arrived,
+        };
+        if reply == Suspended::Done {
+            rows.push(own::suspend_fields(op));
+        }
+        done.push((*place, Reply::Suspend(reply)));
+    }
+    update(tx, "many_run_suspend", ws, rows).await?;
+    Ok(done)
+}
+
+async fn end_all(
+    tx: &mut impl Tx,
+    ws: &str,
+    owned: &[(usize, &Op)],
+    held: &HashMap<String, Held>,
+) -> Result<Done, Error> {
+    let (mut done, mut rows, mut ends) = (Done::new(), Vec::new(), Vec::new());
+    for (place, op) in owned {
+        let Op::Finish(op) = op else { continue };
+        rows.push(own::end_fields(op, own::end_arrow(op)?));
+        done.push((*place, Reply::Finish(Written::Done)));
+        ends.extend(held.get(&op.lease.run_id).map(|run| (op, run)));
+    }
+    update(tx, "many_run_end", ws, rows).await?;
+    for (op, run) in ends {
+        queue::free(tx, ws, &run.queue, &run.dedupe_id, &op.lease.run_id).await?;
+        own::arrive(tx, ws, &run.parent, op.now).await?;
+        own::tell(tx, op, run.context.as_deref()).await?;
+    }
+    Ok(done)
+}
+
+async fn start_all(tx: &mut impl Tx, starts: &[(usize, &Start)]) -> Result<Done, Error> {
+    let (mut done, mut placed) = (Done::new(), Vec::new());
+    for (place, op) in starts {
+        match start::place(tx, op).await? {
+            Some(on_queue) => placed.push((*place, *op, on_queue)),
+            None => done.push((*place, Reply::Start(Started::NoQueue))),
+        }
+    }
+    let rows: Vec<_> = placed.iter().map(|(_, op, on_queue)| start::fields(op, on_queue)).collect();
+    if write(tx, "many_run_insert", "", rows).await? == placed.len() as u64 {
+        for (place, op, on_queue) in &placed {
+            done.push((*place, Reply::Start(start::made(op, on_queue))));
+        }
+    }
+    Ok(done)
+}
+
+/// Changes locked runs, all of them.
+async fn update(
+    tx: &mut impl Tx,
+    statement: &'static str,
+    ws: &str,
+    rows: Vec<Fields<'_>>,
+) -> Result<(), Error> {
+    let count = rows.len() as u64;
+    match write(tx, statement, ws, rows).await? == count {
+        true => Ok(()),
+        false => Err(Error::Transient("a locked run was not changed".to_owned())),
+    }
+}
+
+/// Runs a statement for all rows, in portions; gives how many rows it changed.
+async fn write(
+    tx: &mut impl Tx,
+    statement: &'static str,
+    ws: &str,
+    mut rows: Vec<Fields<'_>>,
+) -> Result<u64, Error> {
+    let mut changed = 0;
+    while !rows.is_empty() {
+        let rest = rows.split_off(portion(&rows));
+        changed += tx.execute(statement, params! { workspace: ws, rows: rows }).await?;
+        rows = rest;
+    }
+    Ok(changed)
+}
+
+/// How many of the rows the next statement takes.
+fn portion(rows: &[Fields<'_>]) -> usize {
+    let mut bytes = 0;
+    let fits = |row: &&Fields<'_>| {
+        bytes += weight(row);
+        bytes <= BYTES
+    };
+    let fit = rows.iter().take(ROWS).take_while(fits).count().max(1);
+    if fit == rows.len() && fit <= FEW { fit } else { 1 << fit.ilog2() }
+}
+
+/// The bytes of a row's texts.
+fn weight(row: &Fields<'_>) -> usize {
+    let texts = row.iter().filter_map(|(_, value)| match value {
+        Value::Text(Some(text)) => Some(text.len()),
+        _ => None,
+    });
+    texts.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn portions(mut rows: Vec<Fields<'_>>) -> Vec<usize> {
+        let mut portions = Vec::new();
+        while !rows.is_empty() {
+            portions.push(portion(&rows));
+            rows.drain(..portions[portions.len() - 1]);
+        }
+        portions
+    }
+
+    fn rows(count: usize, text: &str) -> Vec<Fields<'_>> {
+        vec![vec![("input", Value::from(text))]; count]
+    }
+
+    #[test]
+    fn rows_go_in_few_sizes_and_large_ones_in_small_portions() {
+        assert_eq!(portions(rows(5, "")), [5]);
+        assert_eq!(portions(rows(37, "")), [32, 5]);
+        assert_eq!(portions(rows(200, "")), [64, 64, 64, 8]);
+        let large = "x".repeat(BYTES / 3);
+        assert_eq!(portions(rows(4, &large)), [2, 2]);
+        let larger = "x".repeat(BYTES + 1);
+        assert_eq!(portions(rows(3, &larger)), [1, 1, 1]);
+    }
+}
