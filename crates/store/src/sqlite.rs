@@ -18,7 +18,7 @@ use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use rusqlite::Connection;
 use steadfast_core::driver::Outcome;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 
 pub use rusqlite;
 pub use work::{Work, start_in};
@@ -31,6 +31,9 @@ use crate::tally::{Counters, Tally};
 use connection::SqliteTx;
 use writer::{Task, Transact};
 
+/// Connections for reading, at most: more would be as many threads that wait for one another.
+const READERS: usize = 4;
+
 /// A store in a SQLite file, or in memory.
 pub struct Sqlite {
     tasks: mpsc::Sender<Task>,
@@ -42,7 +45,7 @@ pub struct Sqlite {
 
 /// Reader connections, made when needed and kept. In memory there is only the writer's.
 enum Readers {
-    File { path: PathBuf, idle: Arc<Mutex<Vec<Connection>>> },
+    File { path: PathBuf, idle: Arc<Mutex<Vec<Connection>>>, permits: Arc<Semaphore> },
     Memory,
 }
 
@@ -65,7 +68,8 @@ impl Sqlite {
             file => {
                 let path = PathBuf::from(file);
                 let bell = watch::spawn(&path)?;
-                (Readers::File { path, idle: Arc::default() }, Some(bell))
+                let permits = Arc::new(Semaphore::new(READERS));
+                (Readers::File { path, idle: Arc::default(), permits }, Some(bell))
             }
         };
         let counters = Arc::new(Counters::default());
@@ -84,11 +88,17 @@ impl Sqlite {
 
     async fn once(&self, op: Arc<Op>) -> Result<Reply, Error> {
         match &self.readers {
-            Readers::File { path, idle } if op.is_read() => {
+            Readers::File { path, idle, permits } if op.is_read() => {
+                let permit = permits.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
                 let (path, idle) = (path.clone(), idle.clone());
                 let counters = self.counters.clone();
-                let read = tokio::task::spawn_blocking(move || read(&path, &idle, counters, &op));
-                read.await.map_err(|_| Error::Closed)?
+                let read = move || {
+                    let reply = read(&path, &idle, counters, &op);
+                    // Held to the end of the read, also if whoever asked has gone.
+                    drop(permit);
+                    reply
+                };
+                tokio::task::spawn_blocking(read).await.map_err(|_| Error::Closed)?
             }
             _ => self.send(|reply| Task::Job(Job { op, reply })).await,
         }

@@ -5,12 +5,14 @@
 //! of it does, all of it is taken back and applied again with a savepoint around each task.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 use rusqlite::Connection;
 use steadfast_core::driver::Outcome;
 use steadfast_core::limits;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TryRecvError;
 
 use super::connection::{SqliteTx, now};
 use super::work::Work;
@@ -22,6 +24,8 @@ use crate::tally::Counters;
 
 /// Tasks that may wait for the writer; beyond it, callers wait to hand theirs in.
 const WAITING: usize = 8192;
+/// How long the writer stays awake for the next task: about what being woken takes.
+const AWAKE: Duration = Duration::from_micros(60);
 
 /// Something to do in the next commit.
 pub(super) enum Task {
@@ -62,7 +66,7 @@ pub(super) fn spawn(
     let (tasks, mut waiting) = mpsc::channel(WAITING);
     let body = move || {
         let mut tx = SqliteTx::new(connection, counters);
-        while let Some(first) = waiting.blocking_recv() {
+        while let Some(first) = next(&mut waiting) {
             let (batch, committed) = commit(&mut tx, first, &mut waiting);
             answer(batch, committed);
         }
@@ -72,6 +76,20 @@ pub(super) fn spawn(
         .spawn(body)
         .map_err(|e| Error::Refused(format!("cannot start the writer thread: {e}")))?;
     Ok(tasks)
+}
+
+/// The next task. Whoever was answered last often sends one within microseconds, and to be woken
+/// for it takes longer than to stay awake that long.
+fn next(waiting: &mut mpsc::Receiver<Task>) -> Option<Task> {
+    let answered = Instant::now();
+    while answered.elapsed() < AWAKE {
+        match waiting.try_recv() {
+            Ok(task) => return Some(task),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) => std::hint::spin_loop(),
+        }
+    }
+    waiting.blocking_recv()
 }
 
 /// One commit: the first task and whatever else waits by then.
