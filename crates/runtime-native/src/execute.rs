@@ -27,8 +27,7 @@ use futures::{FutureExt, StreamExt};
 use steadfast_core::command::Context;
 use steadfast_core::driver::{Driver, Kind, Outcome, Record, Request, RunMeta, Turn};
 use steadfast_core::{Error, ErrorClass, Timestamp, json};
-use steadfast_store::op::{self, Entry, With};
-use steadfast_store::{StoreExt, op::PendingSignal};
+use steadfast_store::op::{self, Entry, PendingSignal, With};
 
 use crate::call::{Call, Ended};
 use crate::config::Config;
@@ -112,17 +111,10 @@ impl Execution {
         let Launch { hub, registry, config, run, holds_place, lease_until, notices } = launch;
         // A first claim has nothing to load, unless a fork copied steps or a signal came early.
         let fresh = run.epoch == 1 && run.forked_from.is_empty() && run.inbox == 0;
-        let mut loaded = op::Loaded::default();
-        if !fresh {
-            let load = op::Load {
-                workspace: hub.workspace.clone(),
-                run_id: run.run_id.clone(),
-                steps: true,
-                children: Vec::new(),
-                names: Vec::new(),
-            };
-            loaded = hub.store.ask(load).await.map_err(stopped).ok()?;
-        }
+        let loaded = match fresh {
+            true => op::Loaded::default(),
+            false => look::history(&hub, &run).await.map_err(stopped).ok()?,
+        };
         let lease = hub.lease(&run);
         let driver = driver(&hub, &registry, &run, loaded.steps)?;
         let (end, ended) = mpsc::unbounded();
@@ -172,7 +164,7 @@ impl Execution {
             }
         }
         if exit == Exit::Stopped {
-            self.let_go().await;
+            Box::pin(self.let_go()).await;
         }
         exit
     }
@@ -186,7 +178,7 @@ impl Execution {
             }
             Turn::ContinueAsNew(input) => {
                 self.take_rides();
-                return self.renew(input).await;
+                return Box::pin(self.renew(input)).await;
             }
             Turn::Ask { start, dropped } => {
                 self.take_rides();
@@ -213,7 +205,7 @@ impl Execution {
                 return Ok(());
             }
             if let Some((id, answer)) = self.next_answer() {
-                if self.take_answer(id, answer).await? {
+                if Box::pin(self.take_answer(id, answer)).await? {
                     return Ok(());
                 }
                 continue;
@@ -226,7 +218,7 @@ impl Execution {
             let now = self.hub.now();
             let due = |wait: &Wait| matches!(wait, Wait::Child { look_at, .. } if *look_at <= now);
             if self.look || self.waits.values().any(due) {
-                self.look_again().await?;
+                Box::pin(self.look_again()).await?;
                 continue;
             }
             self.check_deadline().await?;
@@ -395,7 +387,7 @@ impl Execution {
         );
         let client = crate::Client { hub: self.hub.clone() };
         // If it cannot be stopped, it ended otherwise.
-        let _ = client.stop(&self.run.run_id, reason).await;
+        let _ = Box::pin(client.stop(&self.run.run_id, reason)).await;
         Err(Exit::Stopped)
     }
 

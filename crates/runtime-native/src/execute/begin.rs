@@ -31,13 +31,15 @@ impl Execution {
             }
             Ask::Effect { class, body, options } => {
                 let call = self.call(name, kind, input, body, options);
-                return self.begin_effect(id, class, call).await;
+                return Box::pin(self.begin_effect(id, class, call)).await;
             }
-            Ask::Settle { effect_id } => return self.begin_settle(id, name, effect_id).await,
+            Ask::Settle { effect_id } => {
+                return Box::pin(self.begin_settle(id, name, effect_id)).await;
+            }
             Ask::Approval(request) => {
                 let nothing: Body = Box::new(|| Box::pin(std::future::pending()));
                 let call = self.call(name, kind, input, nothing, CallOptions::default());
-                return self.begin_approval(id, call, &request).await;
+                return Box::pin(self.begin_approval(id, call, &request)).await;
             }
             Ask::Emit { payload, audit } => {
                 self.emit(id, &name, &payload, audit);
@@ -47,7 +49,7 @@ impl Execution {
                 self.undone(id, &name, effect_id, &compensation);
                 return Ok(true);
             }
-            Ask::Transaction(work) => return self.transact(id, &name, work).await,
+            Ask::Transaction(work) => return Box::pin(self.transact(id, &name, work)).await,
             Ask::Sleep { until } => {
                 self.waits.insert(id, Wait::Sleep { until });
             }
@@ -67,7 +69,7 @@ impl Execution {
             }
             Ask::Send { to, signal, payload } => {
                 let sent = self.signal(id, to, signal, payload);
-                return self.send(id, &name, sent).await;
+                return Box::pin(self.send(id, &name, sent)).await;
             }
             Ask::Spawn(child) => {
                 let run_id = child.run_id.clone();
@@ -77,7 +79,7 @@ impl Execution {
                 }
                 let value = serde_json::Value::from(run_id.as_str()).to_string();
                 let start = Box::new(self.child(child));
-                self.commit_with(id, &name, kind, With::Spawn(start), value).await?;
+                Box::pin(self.commit_with(id, &name, kind, With::Spawn(start), value)).await?;
                 self.hub.ready.ring();
                 return Ok(true);
             }
@@ -217,6 +219,13 @@ impl Execution {
             .filter(|(_, wait)| matches!(wait, Wait::Retry { until, .. } if *until <= now))
             .map(|(id, _)| *id)
             .collect();
+        match due.is_empty() {
+            true => Ok(false),
+            false => Box::pin(self.begin_again(due)).await,
+        }
+    }
+
+    async fn begin_again(&mut self, due: Vec<u64>) -> Step<bool> {
         for id in due {
             self.waits.remove(&id);
             let Some(mut call) = self.calls.remove(&id) else {

@@ -28,9 +28,20 @@ impl Execution {
     pub(super) async fn leave(&mut self, id: u64, mut call: Call) -> Step<bool> {
         // An earlier attempt was, perhaps; this one is not yet.
         call.sent = false;
-        let Some((gate, guard)) = self.gate(&call) else {
-            return self.go(id, call, None).await;
-        };
+        match self.gate(&call) {
+            // Boxed, as is whatever else few runs do: a run's memory is that of its largest part.
+            Some((gate, guard)) => Box::pin(self.pass(id, call, gate, guard)).await,
+            None => self.go(id, call, None).await,
+        }
+    }
+
+    async fn pass(
+        &mut self,
+        id: u64,
+        mut call: Call,
+        gate: Arc<dyn Gate>,
+        guard: Arc<Guard>,
+    ) -> Step<bool> {
         loop {
             let mut verdict = self.judge(&*gate, &guard, &call).await;
             match std::mem::replace(&mut verdict.passage, Passage::Open) {

@@ -6,10 +6,11 @@
 use std::collections::BTreeSet;
 
 use steadfast_core::{Timestamp, limits};
-use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Entry, PendingSignal, With};
+use steadfast_store::{Error, StoreExt};
 
 use super::{Execution, Step, stopped};
+use crate::hub::Hub;
 use crate::waits::Wait;
 
 /// What was read of a run's signals.
@@ -29,6 +30,19 @@ impl Inlet {
         let full = signals.len() >= limits::SIGNALS_PER_LOAD;
         Self { crowded: full, names: BTreeSet::new(), more: full }
     }
+}
+
+/// What a run has when it is taken up again. One to which nothing had come when it was claimed has
+/// its records only, and those are one question: what comes since is seen by the suspension.
+pub(super) async fn history(hub: &Hub, run: &op::RunRow) -> Result<op::Loaded, Error> {
+    let (workspace, run_id) = (hub.workspace.clone(), run.run_id.clone());
+    if run.inbox == 0 {
+        let limit = usize::try_from(limits::STEPS_PER_RUN).unwrap_or(usize::MAX);
+        let steps = hub.store.ask(op::ListSteps { workspace, run_id, from: 0, limit }).await?.0;
+        return Ok(op::Loaded { steps, ..op::Loaded::default() });
+    }
+    let (children, names) = (Vec::new(), Vec::new());
+    hub.store.ask(op::Load { workspace, run_id, steps: true, children, names }).await
 }
 
 impl Execution {
