@@ -5,7 +5,8 @@
 //! and nobody else's. A batch is first applied as it is; if one of it fails, again with a
 //! savepoint around each; if that fails as a whole (a deadlock, a lost connection), each in a
 //! transaction of its own.
-//! Deliberately absent: timers for batching. While a commit runs, the next batch gathers.
+//! Deliberately absent: timers for batching. While a commit runs, the next batch gathers, and what
+//! is ready to run goes before the writer.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -25,6 +26,9 @@ use crate::session::{self, Begin, Connect, Session};
 const LANES: usize = 2;
 /// Jobs that may wait for a lane; beyond it, callers wait to hand theirs in.
 const WAITING: usize = 2048;
+/// A batch of this size costs its writer little more than one of half the size: less is worth
+/// gathering for.
+const WORTHWHILE: usize = 128;
 /// Savepoints in one transaction: beyond 64, Postgres keeps them in a slow place.
 const SAVEPOINTS: usize = 64;
 
@@ -197,6 +201,7 @@ impl<C: Connect> Lane<C> {
     async fn serve(mut self, mut jobs: mpsc::Receiver<Job>) {
         let mut batch = Vec::new();
         while jobs.recv_many(&mut batch, limits::COMMIT_BATCH).await > 0 {
+            gather(&mut batch, &mut jobs).await;
             self.commit(std::mem::take(&mut batch)).await;
         }
     }
@@ -294,6 +299,19 @@ impl<C: Connect> Lane<C> {
             }
         }
         self.connect.announce(ready, ended);
+    }
+}
+
+/// Lets others go first for as long as that makes a small batch larger: those who have just been
+/// answered may be about to send what they do next.
+async fn gather(batch: &mut Vec<Job>, jobs: &mut mpsc::Receiver<Job>) {
+    let mut had = 0;
+    while had < batch.len() && batch.len() < WORTHWHILE {
+        had = batch.len();
+        tokio::task::yield_now().await;
+        while let Ok(job) = jobs.try_recv() {
+            batch.push(job);
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::backend::random;
@@ -276,8 +277,9 @@ impl<C: Connect> Pool<C> {
         }
     }
 
-    /// Carries out a reading operation, on a task of its own.
-    pub(crate) async fn read(self: &Arc<Self>, op: Arc<Op>) -> Result<Reply, Error> {
+    /// Carries out a reading operation, on a task of its own. Boxed, because it is large and
+    /// whoever may have to read would be as large.
+    pub(crate) fn read(self: &Arc<Self>, op: Arc<Op>) -> BoxFuture<'_, Result<Reply, Error>> {
         let pool = self.clone();
         let read = async move {
             let mut tried = 0;
@@ -291,7 +293,7 @@ impl<C: Connect> Pool<C> {
                 }
             }
         };
-        self.on_a_task(read).await
+        Box::pin(self.on_a_task(read))
     }
 
     async fn read_once(&self, op: &Op) -> Result<Reply, Error> {

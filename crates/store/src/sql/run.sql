@@ -139,7 +139,7 @@ WHERE workspace = :workspace AND run_id = :run_id;
 
 -- name: run_purge_select
 SELECT run_id FROM run
-WHERE workspace = :workspace AND created_at < :before AND finished_at < :before
+WHERE workspace = :workspace AND created_at < :before AND finished_at < :before {{and_listed}}
 ORDER BY created_at, run_id LIMIT :limit {{skip_locked}};
 
 -- name: run_purge
@@ -147,7 +147,7 @@ DELETE FROM run WHERE {{these_runs}};
 
 -- name: run_list
 SELECT {{run_columns}} FROM run
-WHERE workspace = :workspace AND {{conditions}}
+WHERE workspace = :workspace AND {{conditions}} {{and_listed}}
 ORDER BY created_at DESC, run_id DESC LIMIT :limit;
 
 -- name: run_over

@@ -1,7 +1,8 @@
 -- The one schema. Keys are binary and never null, times are microseconds UTC, payloads are JSON text.
 -- A new database gets all of it; migrate.rs says what older ones lack.
 -- Holes: {{key}} a bounded key, {{ws}} a workspace, {{text}} a payload, {{int}} 64 bits, {{end}} table options,
--- {{small}} the same where rows are small and found by their key, {{one_of:column a b}} the column is a or b.
+-- {{small}} the same where rows are small and found by their key, {{one_of:column a b}} the column is a or b,
+-- {{roomy}} an index whose rows change.
 
 -- name: create_run
 CREATE TABLE run (
@@ -40,7 +41,7 @@ CREATE TABLE run (
     seed {{int}} NOT NULL,
     inbox {{int}} NOT NULL,
     context {{text}},
-    PRIMARY KEY (workspace, run_id),
+    PRIMARY KEY (workspace, run_id) {{roomy}},
     CONSTRAINT run_lifecycle CHECK ({{arrows:run}}),
     CONSTRAINT run_over_iff_finished CHECK ((status IN ('ENQUEUED', 'PENDING')) = (finished_at IS NULL)),
     CONSTRAINT run_owned_iff_executing CHECK (
@@ -49,16 +50,16 @@ CREATE TABLE run (
 
 -- name: create_run_claim
 CREATE INDEX run_claim ON run (workspace, queue, status, partition_key, sort_rank, ready_at, run_id)
-    {{of_active}};
+    {{roomy}} {{of_active}};
 
 -- name: create_run_wake
 CREATE INDEX run_wake ON run (workspace, wake_at) {{of_waking}};
 
 -- name: create_run_list
-CREATE INDEX run_list ON run (workspace, created_at, run_id);
+CREATE INDEX run_list ON run (workspace, created_at, run_id) {{roomy}} {{of_listed}};
 
 -- name: create_run_parent
-CREATE INDEX run_parent ON run (workspace, parent, created_at, run_id) {{of_children}};
+CREATE INDEX run_parent ON run (workspace, parent, created_at, run_id) {{roomy}} {{of_children}};
 
 -- name: create_step
 CREATE TABLE step (

@@ -74,6 +74,12 @@ on_each_server! {
     a_parent_that_suspends_as_its_child_ends_is_woken
 }
 
+/// MySQL takes the key without having counted anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_finds_single_runs_by_their_key() {
+    with(Kind::Postgres, single_runs_are_found_by_their_key).await;
+}
+
 const WS: &str = "w";
 
 fn at(us: i64) -> Timestamp {

@@ -127,6 +127,30 @@ pub(crate) async fn a_table_that_gets_a_column_is_written_as_before(database: &D
     assert_eq!(database.number("SELECT COUNT(*) FROM step").await, 180);
 }
 
+/// In a new database, too, of which Postgres knows nothing yet: the index of lists would have it
+/// read all runs of a workspace for each.
+pub(crate) async fn single_runs_are_found_by_their_key(database: &Database) {
+    let store = database.open().await;
+    let ids: Vec<String> = (0..60).map(|n| format!("r{n}")).collect();
+    join_all(ids.iter().map(|id| claimed(&store, id))).await;
+    for round in 1..=5 {
+        let one = |id: &String| store.ask(record(id, vec![step(round, "1")]));
+        for written in join_all(ids.iter().map(one)).await {
+            assert_eq!(written.unwrap(), Written::Done);
+        }
+    }
+    drop(store);
+    let uses = |index: &str| {
+        let of = format!("WHERE relname = 'run' AND indexrelname = '{index}'");
+        format!("SELECT COALESCE(MAX(idx_scan), 0)::int8 FROM pg_stat_user_indexes {of}")
+    };
+    // A connection tells what it has used as it ends.
+    while database.number(&uses("run_pkey")).await < 250 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(database.number(&uses("run_list")).await, 0);
+}
+
 pub(crate) async fn a_newer_schema_is_refused(database: &Database) {
     drop(database.open().await);
     database.execute("INSERT INTO steadfast_schema (version) VALUES (99)").await;
