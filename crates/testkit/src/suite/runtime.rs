@@ -100,6 +100,12 @@ impl Fixture {
             .poll(Duration::from_millis(10), Duration::from_millis(200))
     }
 
+    /// One whose steps wait for the test: on a machine that is busy a short lease may be lost, and
+    /// then the second attempt would wait for what the first was given.
+    fn patient(&self) -> Builder {
+        self.fabric().lease(Duration::from_secs(60))
+    }
+
     /// A client that runs nothing.
     fn client(&self) -> Client {
         let env = Arc::new(TokioEnv::current());

@@ -214,7 +214,7 @@ async fn gated(cx: Cx, name: String) -> Result<String> {
 async fn x2_a_command_waits_for_others_and_falls_with_them(f: Fixture) {
     let gate = Gate::new();
     let fabric =
-        f.fabric().state(gate.clone()).command(gated, Contract::new()).start().await.unwrap();
+        f.patient().state(gate.clone()).command(gated, Contract::new()).start().await.unwrap();
     let first = fabric.submit(gated, "first".to_owned()).await.unwrap();
     let second = fabric.submit(gated, "second".to_owned()).after(first.id()).await.unwrap();
     let third = fabric.submit(gated, "third".to_owned()).after(second.id()).await.unwrap();
@@ -254,7 +254,7 @@ async fn x2_a_command_waits_for_others_and_falls_with_them(f: Fixture) {
 async fn x2_nobody_waits_in_a_circle(f: Fixture) {
     let gate = Gate::new();
     let fabric =
-        f.fabric().state(gate.clone()).command(gated, Contract::new()).start().await.unwrap();
+        f.patient().state(gate.clone()).command(gated, Contract::new()).start().await.unwrap();
     let root = fabric.submit(gated, "root".to_owned()).await.unwrap();
     let one = fabric.submit(gated, "one".to_owned()).after(root.id()).await.unwrap();
     let two = fabric.submit(gated, "two".to_owned()).after(one.id()).await.unwrap();
@@ -279,7 +279,7 @@ async fn x2_nobody_waits_in_a_circle(f: Fixture) {
 async fn a_cancel_lets_the_step_under_way_end_and_begins_nothing_more(f: Fixture) {
     let gate = Gate::new();
     let fabric =
-        f.fabric().state(gate.clone()).command(gated, Contract::new()).start().await.unwrap();
+        f.patient().state(gate.clone()).command(gated, Contract::new()).start().await.unwrap();
     let command = fabric.submit(gated, "x".to_owned()).await.unwrap();
     let run = command.run().await.unwrap();
     gate.begins().await;
@@ -337,7 +337,7 @@ async fn fabric_blocker(fabric: &steadfast::Steadfast) -> String {
 async fn a_command_that_has_not_begun_in_time_expires(f: Fixture) {
     let gate = Gate::new();
     let short = Contract::new().expires_after(Duration::from_millis(50));
-    let fabric = f.fabric().state(gate.clone()).command(gated, short).start().await.unwrap();
+    let fabric = f.patient().state(gate.clone()).command(gated, short).start().await.unwrap();
     let begun = fabric.submit(gated, "begun".to_owned()).await.unwrap();
     let waits = fabric.submit(gated, "waits".to_owned()).after(begun.id()).await.unwrap();
     let ended = waits.ended().await.unwrap().command;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -225,7 +226,8 @@ async fn x3_a_cancel_that_compensates_takes_back_and_then_stops(f: Fixture) {
     for how in ["wait", "step"] {
         let world = World::default();
         let mode = contract(DECLARED).on_cancel(CancellationMode::CompensateThenStop);
-        let fabric = builder(&f, &world, mode).start().await.unwrap();
+        let fabric =
+            builder(&f, &world, mode).lease(Duration::from_secs(60)).start().await.unwrap();
         let command = fabric.submit(sell, deal(how)).await.unwrap();
         world.reached.notified().await;
         let status = command.cancel("changed our mind", "user:1").await.unwrap();

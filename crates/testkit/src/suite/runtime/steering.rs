@@ -58,7 +58,7 @@ fn counts() -> Arc<Counts> {
 /// R74
 async fn a_cancel_takes_effect_before_the_next_step(on: Fixture) {
     let counts = counts();
-    let fabric = on.fabric().workflow(gated).state(counts.clone()).start().await.unwrap();
+    let fabric = on.patient().workflow(gated).state(counts.clone()).start().await.unwrap();
     let run = fabric.start(gated, ()).await.unwrap();
     until("the step runs", async || counts.first.load(Ordering::SeqCst) == 1).await;
     on.client().cancel(run.id(), "enough").await.unwrap();
@@ -279,7 +279,7 @@ async fn a_join_of_a_child_that_retention_removed_is_an_error(on: Fixture) {
 /// X16
 async fn a_shutdown_lets_steps_end_and_gives_the_rest_back(on: Fixture) {
     let counts = counts();
-    let fabric = on.fabric().workflow(gated).state(counts.clone()).start().await.unwrap();
+    let fabric = on.patient().workflow(gated).state(counts.clone()).start().await.unwrap();
     let run = fabric.start(gated, ()).await.unwrap();
     until("the step runs", async || counts.first.load(Ordering::SeqCst) == 1).await;
     let opens = {
