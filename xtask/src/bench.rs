@@ -25,6 +25,9 @@ pub(crate) struct Args {
     /// Smaller workloads, once each: a look, not a measurement.
     #[arg(long)]
     quick: bool,
+    /// How often everybody takes a turn, in the full sizes.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    times: u8,
     /// Only this workload, W1 to W9 or S1.
     #[arg(long, value_name = "W")]
     workload: Option<String>,
@@ -103,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<u8> {
         for store in stores.iter().copied().filter(|store| case.on.contains(store)) {
             let engines = args.engines(case, store);
             let mut outcomes: BTreeMap<Engine, Vec<Outcome>> = BTreeMap::new();
-            for _ in 0..if args.quick { 1 } else { 3 } {
+            for _ in 0..if args.quick { 1 } else { args.times } {
                 for engine in &engines {
                     let done = outcomes.entry(*engine).or_default();
                     if let Some(before) = known.get(&(*engine, number)) {

@@ -27,7 +27,12 @@ use std::fs;
 use std::str::FromStr;
 use std::time::Duration;
 
+use mimalloc::MiMalloc;
 use serde_json::{Value, json};
+
+/// The same for every engine: what differs between them is not how glibc manages memory.
+#[global_allocator]
+static MEMORY: MiMalloc = MiMalloc;
 
 /// The arguments of a driver.
 #[derive(Debug, Clone)]

@@ -22,6 +22,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// Many small pieces that one thread makes and another frees: glibc is slow at that.
+#[global_allocator]
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Durable execution: runs that end, through crashes.
 #[derive(Parser)]
 #[command(name = "steadfast", version)]

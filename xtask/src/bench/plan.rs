@@ -113,7 +113,7 @@ pub(super) const CASES: &[Case] = &[
         workload: "W1",
         variant: "five strict steps",
         word: "w1",
-        n: [400, 200, 100],
+        n: [1_000, 400, 400],
         unit: "ms",
         better: Better::Lower,
         ..PLAIN
