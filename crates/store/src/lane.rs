@@ -309,7 +309,9 @@ async fn gather(batch: &mut Vec<Job>, jobs: &mut mpsc::Receiver<Job>) {
     while had < batch.len() && batch.len() < WORTHWHILE {
         had = batch.len();
         tokio::task::yield_now().await;
-        while let Ok(job) = jobs.try_recv() {
+        while batch.len() < limits::COMMIT_BATCH
+            && let Ok(job) = jobs.try_recv()
+        {
             batch.push(job);
         }
     }

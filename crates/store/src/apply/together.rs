@@ -16,7 +16,10 @@ pub(crate) mod locked;
 #[cfg(feature = "postgres")]
 pub(crate) use fenced::together;
 
-use crate::op::{Entry, Lease, Op, Reply, Start};
+use super::start::{self, Place};
+use crate::error::Error;
+use crate::gate::Tx;
+use crate::op::{Entry, Lease, Op, Reply, Start, Started};
 
 /// What came of operations, by their places in the batch.
 type Done = Vec<(usize, Reply)>;
@@ -68,6 +71,21 @@ fn lease(op: &Op) -> Option<(&Lease, &[Entry])> {
         Op::Suspend(op) => Some((&op.lease, &op.entries)),
         _ => None,
     }
+}
+
+/// Starts with where on their queues they go, and the replies to those that have none.
+async fn placed<'a>(
+    tx: &mut impl Tx,
+    starts: &[(usize, &'a Start)],
+) -> Result<(Done, Vec<(usize, &'a Start, Place)>), Error> {
+    let (mut done, mut placed) = (Done::new(), Vec::new());
+    for (at, op) in starts {
+        match start::place(tx, op).await? {
+            Some(on_queue) => placed.push((*at, *op, on_queue)),
+            None => done.push((*at, Reply::Start(Started::NoQueue))),
+        }
+    }
+    Ok((done, placed))
 }
 
 /// The replies by their places; what is not among them was left open.

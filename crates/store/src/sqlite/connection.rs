@@ -58,7 +58,7 @@ pub(super) fn open_file(path: &Path) -> Result<Connection, Error> {
 /// The settings that the promises rest on, and some for speed. The journal is copied into the file
 /// every 4000 pages, not every 1000 as it comes: a full batch of slots has about 1000, and a page
 /// that many batches write is copied once. 4000 are still found through one table of its index.
-/// Pages are kept up to 32 MiB: more is the system's to keep, and would look like memory of runs.
+/// Pages are kept up to 24 MiB: more is the system's to keep, and would look like memory of runs.
 pub(super) fn prepare(connection: Connection) -> Result<Connection, Error> {
     connection.busy_timeout(Duration::from_secs(5)).map_err(sorted)?;
     connection

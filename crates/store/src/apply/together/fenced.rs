@@ -12,7 +12,7 @@ use super::{Crowd, Done, lease};
 use crate::apply::{own, queue, start};
 use crate::error::Error;
 use crate::gate::{Fields, Tx, columns, fields, params};
-use crate::op::{Lease, Op, Reply, Start, Started, Suspend, Suspended, Written};
+use crate::op::{Lease, Op, Reply, Start, Suspend, Suspended, Written};
 
 /// Carries out those of the operations that are simple; the others are left open. Each gate leads
 /// to the same transaction, and statements on different ones may be under way together.
@@ -36,13 +36,7 @@ pub(crate) async fn together<T: Tx>(
 }
 
 async fn start_all(tx: &mut impl Tx, starts: &[(usize, &Start)]) -> Result<Done, Error> {
-    let (mut done, mut placed) = (Done::new(), Vec::new());
-    for (place, op) in starts {
-        match start::place(tx, op).await? {
-            Some(on_queue) => placed.push((*place, *op, on_queue)),
-            None => done.push((*place, Reply::Start(Started::NoQueue))),
-        }
-    }
+    let (mut done, placed) = super::placed(tx, starts).await?;
     if placed.is_empty() {
         return Ok(done);
     }

@@ -17,7 +17,7 @@ use super::{Crowd, Done, lease};
 use crate::apply::{own, queue, start};
 use crate::error::Error;
 use crate::gate::{Fields, Tx, Value, params};
-use crate::op::{Lease, Op, Reply, Start, Started, Suspend, Suspended, Written};
+use crate::op::{Lease, Op, Reply, Start, Suspend, Suspended, Written};
 
 /// Rows of one statement, at most: beyond it they cost the same each, and some of what a statement
 /// does grows with the square.
@@ -143,13 +143,7 @@ async fn end_all(
 }
 
 async fn start_all(tx: &mut impl Tx, starts: &[(usize, &Start)]) -> Result<Done, Error> {
-    let (mut done, mut placed) = (Done::new(), Vec::new());
-    for (place, op) in starts {
-        match start::place(tx, op).await? {
-            Some(on_queue) => placed.push((*place, *op, on_queue)),
-            None => done.push((*place, Reply::Start(Started::NoQueue))),
-        }
-    }
+    let (mut done, placed) = super::placed(tx, starts).await?;
     let rows: Vec<_> = placed.iter().map(|(_, op, on_queue)| start::fields(op, on_queue)).collect();
     if write(tx, "many_run_insert", "", rows).await? == placed.len() as u64 {
         for (place, op, on_queue) in &placed {
