@@ -346,6 +346,11 @@ impl Driver {
         std::mem::take(&mut self.shared.lock().rides)
     }
 
+    /// Whether there are such records.
+    pub fn has_rides(&self) -> bool {
+        !self.shared.lock().rides.is_empty()
+    }
+
     /// What history says of a request that is not done yet: an effect begun, a retry waiting.
     pub fn unfinished(&self, id: u64) -> Option<Record> {
         self.shared.lock().history.get(&id).filter(|r| r.state != RecordState::Done).cloned()

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::channel::mpsc;
-use futures::future::{AbortHandle, Either, abortable, select};
+use futures::future::{AbortHandle, BoxFuture, Either, abortable, select};
 use steadfast_core::driver::{Body, CallOptions, Kind, Outcome, Said, SlotRequest, panic_error};
 use steadfast_core::effect::EffectSpec;
 use steadfast_core::gate::Taken;
@@ -333,9 +333,8 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Runs it as a task; the handle ends it early.
-    pub(crate) fn spawn(self) -> AbortHandle {
-        let hub = self.hub.clone();
+    /// The attempt as a task; the handle ends it early.
+    pub(crate) fn task(self) -> (BoxFuture<'static, ()>, AbortHandle) {
         // The name that tracers show; that of a span itself cannot be made at run time.
         let span = tracing::info_span!(
             "activity",
@@ -344,9 +343,7 @@ impl Attempt {
         );
         let (task, handle) = abortable(self.run());
         // What the body logs belongs to its run, and to this activity of it.
-        let task = task.map(|_| ()).instrument(span);
-        hub.env.spawn("step", Box::pin(task));
-        handle
+        (Box::pin(task.map(|_| ()).instrument(span)), handle)
     }
 
     async fn run(self) {

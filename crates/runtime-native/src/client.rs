@@ -129,6 +129,7 @@ impl Client {
             seed: i64::from_be_bytes(bits.to_be_bytes()),
             context: spec.context,
             claim: None,
+            rest: None,
             now,
         })
     }
@@ -138,8 +139,13 @@ impl Client {
     pub async fn start(&self, spec: StartSpec) -> Result<(String, bool)> {
         let op = self.start_op(spec)?;
         let run_id = op.run_id.clone();
-        let started = self.hub.store.ask(op.clone()).await?;
-        self.started(&op, started).map(|new| (run_id, new.is_some()))
+        Ok((run_id, self.begin(op).await?.is_some()))
+    }
+
+    /// Carries out a start.
+    pub(crate) async fn begin(&self, op: op::Start) -> Result<Option<Option<op::Lease>>> {
+        let reply = self.hub.store.ask(op.clone()).await?;
+        self.started(&op, reply)
     }
 
     /// What a reply to a start means: the lease of a new run, nothing for an existing one, an

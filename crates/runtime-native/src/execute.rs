@@ -10,6 +10,7 @@ mod attempt;
 mod begin;
 mod commit;
 mod doubt;
+mod first;
 mod govern;
 mod look;
 mod people;
@@ -29,6 +30,7 @@ use steadfast_core::driver::{Driver, Kind, Outcome, Record, Request, RunMeta, Tu
 use steadfast_core::{Error, ErrorClass, Timestamp, json};
 use steadfast_store::op::{self, Entry, PendingSignal, With};
 
+pub(crate) use self::first::First;
 use crate::call::{Call, Ended};
 use crate::config::Config;
 use crate::hub::{Hub, Notice};
@@ -55,6 +57,8 @@ pub(crate) struct Launch {
     pub(crate) registry: Arc<Registry>,
     pub(crate) config: Arc<Config>,
     pub(crate) run: op::RunRow,
+    /// The first turn, if it was taken already.
+    pub(crate) first: Option<First>,
     /// Whether it came by its queue, and holds a place there that others may wait for.
     pub(crate) holds_place: bool,
     pub(crate) lease_until: Arc<AtomicI64>,
@@ -72,6 +76,8 @@ pub(crate) struct Execution {
     lease_until: Arc<AtomicI64>,
     notices: mpsc::UnboundedReceiver<Notice>,
     driver: Driver,
+    /// The first turn, if it was taken already.
+    turned: Option<Turn>,
     /// Records that are not durable yet.
     pending: Vec<Entry>,
     /// Whether one of them should become durable before the run waits.
@@ -108,7 +114,8 @@ pub(crate) struct Execution {
 impl Execution {
     /// Loads what the run has and prepares its code. `None` when the run is not ours to execute.
     pub(crate) async fn prepare(launch: Launch) -> Option<Self> {
-        let Launch { hub, registry, config, run, holds_place, lease_until, notices } = launch;
+        let Launch { hub, registry, config, run, first, holds_place, lease_until, notices } =
+            launch;
         // A first claim has nothing to load, unless a fork copied steps or a signal came early.
         let fresh = run.epoch == 1 && run.forked_from.is_empty() && run.inbox == 0;
         let loaded = match fresh {
@@ -116,7 +123,10 @@ impl Execution {
             false => look::history(&hub, &run).await.map_err(stopped).ok()?,
         };
         let lease = hub.lease(&run);
-        let driver = driver(&hub, &registry, &run, loaded.steps)?;
+        let (driver, turned) = match first {
+            Some(First { driver, turn }) => (driver, Some(turn)),
+            None => (driver(&hub, &registry, &run, loaded.steps)?, None),
+        };
         let (end, ended) = mpsc::unbounded();
         Some(Self {
             hub,
@@ -126,6 +136,7 @@ impl Execution {
             lease_until,
             notices,
             driver,
+            turned,
             pending: Vec::new(),
             urgent: false,
             backlog: VecDeque::new(),
@@ -171,7 +182,7 @@ impl Execution {
 
     /// One turn of the code, and the one outcome it needs next.
     async fn turn(&mut self) -> Step {
-        match self.driver.turn() {
+        match self.turned.take().unwrap_or_else(|| self.driver.turn()) {
             Turn::Done(outcome) => {
                 self.take_rides();
                 return Err(self.finish(outcome).await);

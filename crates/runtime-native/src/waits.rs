@@ -44,6 +44,11 @@ impl Wait {
         Wait::Answer { name }
     }
 
+    /// What `describe` says of each, as it is kept.
+    pub(crate) fn describe_all<'a>(waits: impl Iterator<Item = &'a Wait>) -> String {
+        Value::from(waits.map(Wait::describe).collect::<Vec<_>>()).to_string()
+    }
+
     /// For people: kept with the suspended run and shown by `explain`.
     pub(crate) fn describe(&self) -> Value {
         let until = (self.until() != Timestamp::NEVER).then(|| self.until().as_micros());

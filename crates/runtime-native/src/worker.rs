@@ -5,25 +5,23 @@
 //! takes no more runs than it may have in memory; after `shutdown` no loop of it is left.
 
 mod claim;
+mod launch;
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::channel::mpsc;
 use futures::future::{BoxFuture, select};
 use futures::lock::Mutex as AsyncMutex;
 use steadfast_core::env::{Env, new_id};
 use steadfast_core::{Result, Timestamp, key, limits};
 use steadfast_store::{OpenStore, StoreExt, op};
-use tracing::Instrument;
 
 use crate::bell::Bell;
 use crate::client::{Client, StartSpec};
 use crate::config::Config;
-use crate::execute::{Execution, Launch};
-use crate::hub::{Hub, Live, Notice};
+use crate::hub::{Hub, Notice};
 use crate::registry::Registry;
 
 /// A running worker. Cheap to clone; the loops stop at `shutdown`.
@@ -45,6 +43,9 @@ struct Core {
     /// on.
     gives_way: AtomicBool,
     loops: AtomicUsize,
+    /// Rung when a place on a queue is free again: one for the queue, and one for all.
+    place: Mutex<BTreeMap<String, Arc<Bell>>>,
+    places: Bell,
     /// The queues that limit each worker, as they were last listed.
     limited: Mutex<BTreeSet<String>>,
     /// Held from the count of what this worker has until what it claimed on that count is counted
@@ -76,6 +77,8 @@ impl Worker {
             hungry: AtomicBool::new(false),
             gives_way: AtomicBool::new(false),
             loops: AtomicUsize::new(0),
+            place: Mutex::default(),
+            places: Bell::default(),
             limited: Mutex::default(),
             claiming: AsyncMutex::default(),
             config: Arc::new(config),
@@ -122,12 +125,10 @@ impl Worker {
         let mut start = client.start_op(spec)?;
         start.claim = core.claim_of(&start);
         let run_id = start.run_id.clone();
-        let reply = core.hub.store.ask(start.clone()).await?;
-        let started = client.started(&start, reply)?;
-        let new = started.is_some();
-        if let Some(Some(lease)) = started {
-            core.launch(claimed_row(start, &lease), false);
-        }
+        let new = match start.claim {
+            Some(_) => core.begin(start).await?,
+            None => client.begin(start).await?.is_some(),
+        };
         Ok((run_id, new))
     }
 
@@ -140,7 +141,7 @@ impl Worker {
         let reply = core.hub.store.ask(submit.clone()).await?;
         let (command_id, new, lease) = client.submitted(&submit, reply)?;
         if let Some(lease) = lease {
-            core.launch(claimed_row(*submit.start, &lease), false);
+            core.launch(launch::claimed_row(*submit.start, &lease), false);
         }
         Ok((command_id, new))
     }
@@ -166,6 +167,15 @@ impl Worker {
             select(freed, core.hub.env.sleep(Duration::from_millis(50))).await;
         }
     }
+}
+
+/// What a loop had heard before it looked.
+struct Since<'a> {
+    /// Rings for something that is ready.
+    ready: u64,
+    /// Rings for places, at their bell.
+    free: u64,
+    places: &'a Bell,
 }
 
 impl Core {
@@ -210,14 +220,30 @@ impl Core {
         room.min(limits::CLAIM_BATCH)
     }
 
-    /// Waits for a hint, a moment or the stop.
-    async fn idle(&self, heard: u64, at_most: Duration) {
+    /// The bell of a queue's places.
+    fn place(&self, queue: &str) -> Arc<Bell> {
+        let mut bells = self.place.lock().expect("invariant: not poisoned");
+        match bells.get(queue) {
+            Some(bell) => bell.clone(),
+            None => bells.entry(queue.to_owned()).or_default().clone(),
+        }
+    }
+
+    /// Waits for a hint, a free place, a moment or the stop. Hints of the store say nothing of
+    /// what has changed and may come all the time: they are heard after a while.
+    async fn idle(&self, since: &Since<'_>, deaf: Duration, at_most: Duration) {
         if self.is_stopping() {
             return;
         }
+        let changed = self.hub.store.changed();
+        let told = async {
+            self.hub.env.sleep(deaf).await;
+            changed.await;
+        };
         let stop = Box::pin(self.stop.after(0));
-        let ready = Box::pin(self.hub.ready.after(heard));
-        let hint = select(select(ready, self.hub.store.changed()), stop);
+        let ready = Box::pin(self.hub.ready.after(since.ready));
+        let free = Box::pin(since.places.after(since.free));
+        let hint = select(select(ready, Box::pin(told)), select(free, stop));
         select(hint, self.hub.env.sleep(at_most)).await;
     }
 
@@ -275,138 +301,5 @@ impl Core {
         };
         self.hub.store.ask(take_over).await?;
         Ok(())
-    }
-
-    /// Executes a claimed run as a task of its own.
-    fn launch(self: &Arc<Self>, run: op::RunRow, holds_place: bool) {
-        self.hub.env.crash_point("run.claimed");
-        let (notices, heard) = mpsc::unbounded();
-        let lease_until = Arc::new(AtomicI64::new(run.wake_at.as_micros()));
-        let live = Live {
-            epoch: run.epoch,
-            queue: run.queue.clone(),
-            partition: run.partition.clone(),
-            lease_until: lease_until.clone(),
-            notices,
-        };
-        let (run_id, mine) = (run.run_id.clone(), lease_until.clone());
-        if self.is_stopping() {
-            // Claimed while the shutdown began: it comes to rest like the others.
-            let _ = live.notices.unbounded_send(Notice::Drain);
-        }
-        self.hub.live().insert(run_id.clone(), live);
-        let launch = Launch {
-            hub: self.hub.clone(),
-            registry: self.registry.clone(),
-            config: self.config.clone(),
-            run,
-            holds_place,
-            lease_until,
-            notices: heard,
-        };
-        let core = self.clone();
-        let task = async move {
-            core.execute(launch).await;
-            core.left(&run_id, &mine);
-        };
-        self.hub.env.spawn("run", Box::pin(task));
-    }
-
-    async fn execute(&self, launch: Launch) {
-        let (run, lease) = (launch.run.clone(), self.hub.lease(&launch.run));
-        if self.registry.get(&run.workflow).is_none() {
-            return self.block(&run, lease).await;
-        }
-        let Some(execution) = Execution::prepare(launch).await else {
-            return;
-        };
-        let context = crate::context_of(&run);
-        // Every line logged below, by us or by a step's body, carries these.
-        let span = tracing::info_span!(
-            "workflow",
-            run_id = run.run_id,
-            workflow = run.workflow,
-            command_id = context.command_id,
-            trace_id = context.trace_id,
-            correlation_id = context.correlation_id,
-        );
-        let execution = async {
-            tracing::info_span!("workflow.start").in_scope(|| {
-                tracing::info!(attempt = run.attempts, epoch = run.epoch, "workflow.start");
-            });
-            let exit = execution.run().await;
-            tracing::info_span!("workflow.end").in_scope(|| tracing::info!(?exit, "workflow.end"));
-        };
-        Box::pin(execution.instrument(span)).await;
-    }
-
-    /// Puts aside a run whose workflow this worker does not have, visibly, for another to take.
-    async fn block(&self, run: &op::RunRow, lease: op::Lease) {
-        tracing::warn!(run_id = run.run_id, workflow = run.workflow, "no such workflow here");
-        self.gives_way.store(true, Ordering::Release);
-        let now = self.hub.now();
-        let waits = serde_json::json!([{ "for": "workflow", "name": run.workflow }]).to_string();
-        let wake_at = now.after(self.config.lease);
-        let suspend =
-            op::Suspend { lease, entries: Vec::new(), inbox: run.inbox, wake_at, waits, now };
-        // If it fails, the lease runs out and another worker looks at it.
-        let _ = self.hub.store.ask(suspend).await;
-    }
-
-    /// A run left memory: its place is free.
-    fn left(&self, run_id: &str, lease_until: &Arc<AtomicI64>) {
-        let limited = {
-            let mut live = self.hub.live();
-            match live.get(run_id) {
-                Some(entry) if Arc::ptr_eq(&entry.lease_until, lease_until) => {
-                    live.remove(run_id).is_some_and(|gone| gone.queue != op::DEFAULT_QUEUE)
-                }
-                _ => false,
-            }
-        };
-        self.hub.left(run_id);
-        self.hub.freed.ring();
-        if limited || self.hungry.swap(false, Ordering::AcqRel) {
-            self.hub.ready.ring();
-        }
-    }
-}
-
-/// The row that a start with a claim has made, without reading it back.
-fn claimed_row(start: op::Start, lease: &op::Lease) -> op::RunRow {
-    let until = start.claim.as_ref().map_or(start.now, |(_, until)| *until);
-    op::RunRow {
-        run_id: start.run_id,
-        workflow: start.workflow,
-        status: steadfast_core::RunStatus::Pending,
-        input: start.input,
-        output: None,
-        error: None,
-        queue: start.queue,
-        partition: String::new(),
-        priority: start.priority,
-        dedupe_id: start.dedupe_id,
-        app_version: start.app_version,
-        worker: lease.worker.clone(),
-        epoch: lease.epoch,
-        attempts: 1,
-        max_attempts: start.max_attempts,
-        created_at: start.now,
-        updated_at: start.now,
-        started_at: Some(start.now),
-        finished_at: None,
-        ready_at: start.ready_at,
-        wake_at: until,
-        parked: false,
-        waits: String::new(),
-        timeout: start.timeout,
-        deadline_at: start.deadline_at.or(start.timeout.map(|d| start.now.after(d))),
-        forked_from: String::new(),
-        parent: start.parent,
-        detached: start.detached,
-        generation: 0,
-        seed: start.seed,
-        inbox: 0,
-        context: start.context,
     }
 }

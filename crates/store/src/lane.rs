@@ -199,9 +199,13 @@ type Answers = Vec<Result<Reply, Error>>;
 
 impl<C: Connect> Lane<C> {
     async fn serve(mut self, mut jobs: mpsc::Receiver<Job>) {
-        let mut batch = Vec::new();
+        let (mut batch, mut is_crowd) = (Vec::new(), false);
         while jobs.recv_many(&mut batch, limits::COMMIT_BATCH).await > 0 {
-            gather(&mut batch, &mut jobs).await;
+            // Who is alone would only wait for itself.
+            if is_crowd || batch.len() > 1 {
+                gather(&mut batch, &mut jobs).await;
+            }
+            is_crowd = batch.len() > 1;
             self.commit(std::mem::take(&mut batch)).await;
         }
     }
@@ -278,7 +282,7 @@ impl<C: Connect> Lane<C> {
     async fn connected(&mut self) -> Result<&mut C::Session, Error> {
         if self.session.as_ref().is_none_or(|session| !session.is_usable()) {
             self.session = None;
-            let made = self.connect.connect().await.map_err(session::later)?;
+            let made = self.connect.connect_lane().await.map_err(session::later)?;
             self.session = Some(made);
         }
         Ok(self.session.as_mut().expect("invariant: it was just made"))

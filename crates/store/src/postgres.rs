@@ -7,6 +7,7 @@
 
 mod bell;
 mod connection;
+mod drive;
 mod fault;
 mod rows;
 mod statistics;

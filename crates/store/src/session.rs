@@ -100,6 +100,10 @@ pub(crate) trait Connect: Send + Sync + 'static {
     type Session: Session;
     /// Connects; [`Error::Transient`] if that may work later.
     fn connect(&self) -> impl Future<Output = Result<Self::Session, Error>> + Send;
+    /// Connects for a writer, which uses its session one question after the other.
+    fn connect_lane(&self) -> impl Future<Output = Result<Self::Session, Error>> + Send {
+        self.connect()
+    }
     /// Called after a commit that may have made something ready for others, or ended a run.
     fn announce(&self, _ready: bool, _ended: bool) {}
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use steadfast::{Cx, Result, Steadfast};
@@ -60,6 +61,39 @@ async fn a_run_of_five_steps_is_six_operations() {
     assert!(count("GetRun") <= 3, "{calls:?}");
 }
 
+async fn asked(cx: Cx, n: u32) -> Result<u32> {
+    Ok(n + cx.wait_signal::<u32>("more").await?)
+}
+
+async fn late(cx: Cx, n: u32) -> Result<u32> {
+    cx.sleep(Duration::from_secs(3600)).await?;
+    Ok(n)
+}
+
+/// A run that waits before it does anything is suspended by the commit that starts it. It goes on
+/// from there like any other.
+#[tokio::test]
+async fn a_run_that_waits_at_once_is_one_operation() {
+    let inner = steadfast_store::open("sqlite::memory:").await.unwrap();
+    let store = Arc::new(Counting { inner, calls: Mutex::default() });
+    let fabric = Steadfast::open("").store(store.clone()).workflow(asked).workflow(late);
+    let fabric = fabric.start().await.unwrap();
+    let run = fabric.start(asked, 1).await.unwrap();
+    let sleeper = fabric.start(late, 1).await.unwrap();
+    for (id, waits) in [(run.id(), "more"), (sleeper.id(), "sleep")] {
+        let row = fabric.get(id).await.unwrap();
+        assert_eq!((row.status.as_str(), row.parked), ("PENDING", true));
+        assert!(row.waits.contains(waits), "{}", row.waits);
+    }
+    assert_eq!(fabric.live_runs(), 0);
+    let calls = store.calls.lock().unwrap().clone();
+    let count = |name| calls.get(name).copied().unwrap_or(0);
+    assert_eq!((count("Start"), count("Record"), count("Suspend")), (2, 0, 0), "{calls:?}");
+    run.signal("more", 41).await.unwrap();
+    assert_eq!(run.result().await.unwrap(), 42);
+    fabric.shutdown().await;
+}
+
 /// A plain run, claimed at once.
 fn start() -> Start {
     let at = Timestamp::from_micros;
@@ -82,6 +116,7 @@ fn start() -> Start {
         seed: 7,
         context: None,
         claim: Some(("me".into(), at(1_000_000))),
+        rest: None,
         now: at(1),
     }
 }

@@ -1,7 +1,10 @@
 //! Beginning what the code asks for.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
+use futures::{FutureExt, StreamExt};
 use steadfast_core::driver::{
     Ask, Body, CallOptions, ChildStart, EffectClass, Kind, Record, RecordState, Request,
 };
@@ -286,7 +289,10 @@ impl Execution {
         self.check_deadline().await
     }
 
-    pub(super) fn attempt(&mut self, id: u64, mut call: Call) {
+    /// Makes an attempt; true when its outcome was delivered at once. Most bodies wait for
+    /// something and are tasks of their own, but one that is alone is first looked at here: what
+    /// it does without waiting needs no task.
+    pub(super) async fn attempt(&mut self, id: u64, mut call: Call) -> bool {
         call.began_at = self.hub.now();
         call.sent = !call.probing;
         call.begun |= call.sent;
@@ -302,9 +308,19 @@ impl Execution {
             options: call.options.clone(),
             ended: self.end.clone(),
         };
-        call.abort = Some(attempt.spawn());
+        let (mut task, abort) = attempt.task();
+        call.abort = Some(abort);
+        let is_alone = self.running.is_empty() && self.backlog.is_empty();
         self.running.insert(id);
         self.calls.insert(id, call);
+        if is_alone && poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx).is_ready())).await {
+            return match self.ended.next().now_or_never() {
+                Some(Some(ended)) => self.attempt_ended(ended),
+                _ => false,
+            };
+        }
+        self.hub.env.spawn("step", task);
+        false
     }
 
     /// Runs the caller's SQL and records it in one commit.
@@ -427,6 +443,7 @@ impl Execution {
             seed: i64::from_be_bytes(self.hub.env.random().to_be_bytes()),
             context: self.run.context.clone(),
             claim: None,
+            rest: None,
             now,
         }
     }

@@ -83,7 +83,6 @@ impl Execution {
 
     /// Suspends the run: its records become durable and it leaves memory, unless something arrived.
     pub(super) async fn suspend(&mut self) -> Step {
-        let waits: Vec<_> = self.waits.values().map(Wait::describe).collect();
         self.hub.env.crash_point("suspend.before");
         let ends = outcomes(&self.pending);
         let suspend = op::Suspend {
@@ -91,7 +90,7 @@ impl Execution {
             entries: std::mem::take(&mut self.pending),
             inbox: self.inbox,
             wake_at: self.next_moment(),
-            waits: serde_json::Value::from(waits).to_string(),
+            waits: Wait::describe_all(self.waits.values()),
             now: self.hub.now(),
         };
         self.urgent = false;

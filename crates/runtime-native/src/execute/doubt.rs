@@ -32,8 +32,7 @@ impl Execution {
             call.probing = true;
             call.body = probe_body(guard);
             self.before_leaving().await?;
-            self.attempt(id, call);
-            return Ok(false);
+            return Ok(self.attempt(id, call).await);
         }
         if call.may_repeat() {
             return self.leave(id, call).await;

@@ -180,8 +180,7 @@ impl Execution {
         if call.kind != Kind::Read || call.attempt > 1 {
             self.before_leaving().await?;
         }
-        self.attempt(id, call);
-        Ok(false)
+        Ok(self.attempt(id, call).await)
     }
 
     fn begin_events(&self, id: u64, call: &mut Call) -> Vec<op::NewEvent> {

@@ -13,8 +13,12 @@ use steadfast_core::{Result, Timestamp};
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Claimed};
 
-use super::Core;
+use super::{Core, Since};
+use crate::bell::Bell;
 use crate::pace::Pace;
+
+/// Places that become free within this time are looked at together by who wakes runs.
+const PLACES: Duration = Duration::from_millis(5);
 
 /// What came of a claim whose runs are launched.
 #[derive(Default)]
@@ -30,10 +34,19 @@ impl Core {
     pub(super) async fn wake_ups(self: Arc<Self>) {
         let mut pace = Pace::new(self.config.poll);
         while !self.is_stopping() {
-            let heard = self.hub.ready.rings();
+            let since = self.since(&self.places);
             let claimed = self.wake().await;
-            self.after_claim(claimed, heard, &mut pace).await;
+            self.after_claim(claimed, &since, &mut pace).await;
+            if self.places.rings() > since.free && self.hub.ready.rings() == since.ready {
+                // Most places go to runs that wait on their queue.
+                self.hub.env.sleep(PLACES).await;
+            }
         }
+    }
+
+    /// What was heard up to now.
+    fn since<'a>(&self, places: &'a Bell) -> Since<'a> {
+        Since { ready: self.hub.ready.rings(), free: places.rings(), places }
     }
 
     /// Always in turn: what it takes may be of any queue.
@@ -75,7 +88,7 @@ impl Core {
     pub(super) async fn queues(self: Arc<Self>) {
         let mut known = BTreeSet::new();
         while !self.is_stopping() {
-            let heard = self.hub.ready.rings();
+            let since = Since { free: u64::MAX, ..self.since(&self.places) };
             let workspace = self.hub.workspace.clone();
             let listed = self.hub.store.ask(op::ListQueues { workspace }).await;
             let listed = listed.map(|queues| queues.0);
@@ -92,7 +105,7 @@ impl Core {
             }
             // Not at every ring: a new queue may wait for a moment.
             self.hub.env.sleep(self.config.poll.0).await;
-            self.idle(heard, self.config.poll.1).await;
+            self.idle(&since, Duration::ZERO, self.config.poll.1).await;
         }
     }
 
@@ -100,13 +113,14 @@ impl Core {
     async fn queue(self: Arc<Self>, name: String) {
         let mut pace = Pace::new(self.config.poll);
         let mut after_partition = String::new();
+        let places = self.place(&name);
         while !self.is_stopping() {
-            let heard = self.hub.ready.rings();
+            let since = self.since(&places);
             let claimed = self.dequeue(&name, &after_partition).await;
             if let Some(last) = claimed.as_ref().ok().and_then(|took| took.last.as_ref()) {
                 after_partition.clone_from(last);
             }
-            self.after_claim(claimed, heard, &mut pace).await;
+            self.after_claim(claimed, &since, &mut pace).await;
         }
     }
 
@@ -148,21 +162,23 @@ impl Core {
     }
 
     /// Waits before the next claim, unless the last one found something.
-    async fn after_claim(&self, claimed: Result<Took>, heard: u64, pace: &mut Pace) {
+    async fn after_claim(&self, claimed: Result<Took>, since: &Since<'_>, pace: &mut Pace) {
         let took = match claimed {
             Ok(took) => took,
             Err(error) => {
                 tracing::error!(%error, "a claim failed");
                 pace.back_off();
-                return self.idle(u64::MAX, pace.wait()).await;
+                let none = Since { ready: u64::MAX, free: u64::MAX, ..*since };
+                return self.idle(&none, pace.deaf(), pace.wait()).await;
             }
         };
         pace.ease();
+        pace.looked(took.last.is_some());
         if took.last.is_some() {
             return;
         }
         let now = self.hub.now();
         let wait = took.next_at.map_or(pace.wait(), |at| now.until(at).min(pace.wait()));
-        self.idle(heard, wait.max(Duration::from_millis(1))).await;
+        self.idle(since, pace.deaf(), wait.max(Duration::from_millis(1))).await;
     }
 }

@@ -242,8 +242,13 @@ pub(super) async fn wake(tx: &mut impl Tx, op: &Wake) -> Result<Claimed, Error> 
     claimed.runs.append(&mut recovered);
     // After the claims, because a parent may be among them: what is told of it is what is stored.
     for run in used_up {
-        exhaust(tx, op, &run).await?;
-        claimed.exhausted.push(run.run_id);
+        // The one before may have taken it down: a command that fails is taken back, and its
+        // children are stopped.
+        let run = steer::lock(tx, &op.workspace, &run.run_id).await?;
+        if let Some(run) = run.filter(|run| !run.status.is_terminal()) {
+            exhaust(tx, op, &run).await?;
+            claimed.exhausted.push(run.run_id);
+        }
     }
     let next = params! { workspace: &op.workspace, now: op.now };
     if let Some(mut row) = first(tx, "run_next_wake", next).await? {

@@ -430,6 +430,7 @@ impl Launch {
             seed: nonce,
             context: Some(command.context),
             claim: None,
+            rest: None,
             now,
         })
     }

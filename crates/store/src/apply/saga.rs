@@ -173,6 +173,7 @@ async fn undo_run(
         seed: held.nonce(),
         context: Some(context.to_text()),
         claim: None,
+        rest: None,
         now,
     })
 }

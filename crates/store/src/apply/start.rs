@@ -116,6 +116,9 @@ pub(super) async fn insert(tx: &mut impl Tx, op: &Start, place: &Place) -> Resul
 /// The columns of a new run.
 pub(super) fn fields<'a>(op: &'a Start, place: &'a Place) -> Fields<'a> {
     let claimed = op.claim.as_ref().filter(|_| place.open);
+    let rest = op.rest.as_ref().filter(|_| claimed.is_some());
+    let holder = claimed.filter(|_| rest.is_none());
+    let wake_at = rest.map(|rest| rest.wake_at).or(holder.map(|(_, until)| *until));
     let status = if claimed.is_some() { RunStatus::Pending } else { RunStatus::Enqueued };
     let deadline =
         op.deadline_at.or_else(|| claimed.and(op.timeout).map(|timeout| op.now.after(timeout)));
@@ -124,10 +127,11 @@ pub(super) fn fields<'a>(op: &'a Start, place: &'a Place) -> Fields<'a> {
         status: status.as_str(), input: &op.input, queue: &op.queue,
         partition_key: &place.partition, priority: op.priority, sort_rank: place.rank,
         dedupe_id: &op.dedupe_id, app_version: &op.app_version,
-        worker: claimed.map_or("", |(worker, _)| worker.as_str()),
+        worker: holder.map_or("", |(worker, _)| worker.as_str()),
         epoch: i64::from(claimed.is_some()), attempts: i64::from(claimed.is_some()),
         max_attempts: op.max_attempts, created_at: op.now, started_at: claimed.map(|_| op.now),
-        ready_at: op.ready_at, wake_at: claimed.map_or(Timestamp::NEVER, |(_, until)| *until),
+        ready_at: op.ready_at, wake_at: wake_at.unwrap_or(Timestamp::NEVER),
+        parked: rest.is_some(), waits: rest.map_or("", |rest| rest.waits.as_str()),
         timeout_us: op.timeout, deadline_at: deadline, forked_from: "", parent: &op.parent,
         detached: op.detached, seed: op.seed, context: op.context.as_deref(),
     }
@@ -160,11 +164,19 @@ fn compare(op: &Start, row: &RunRow) -> Started {
         return Started::New(None);
     }
     match &op.claim {
-        // Our own earlier success, whose answer was lost: the lease is still ours.
-        Some((worker, _)) if mine && row.worker == *worker && row.epoch == 1 => {
+        // Our own earlier success, whose answer was lost: the lease is still ours, or it rests.
+        Some((worker, _)) if mine && row.epoch == 1 && is_as_made(op, row, worker) => {
             Started::New(Some(lease(op, worker)))
         }
         _ => Started::Existing(row.status),
+    }
+}
+
+/// Whether nothing has happened to a run since it was claimed at its start.
+fn is_as_made(op: &Start, row: &RunRow, worker: &str) -> bool {
+    match op.rest {
+        Some(_) => row.parked,
+        None => row.worker == worker,
     }
 }
 

@@ -129,14 +129,26 @@ pub struct Start {
     pub context: Option<String>,
     /// Who takes it in the same commit, and until when. Only where the queue has no limits.
     pub claim: Option<(String, Timestamp)>,
+    /// Where its code has come to rest before it was started: what is claimed is suspended in the
+    /// same commit.
+    pub rest: Option<Rest>,
     /// The time.
     pub now: Timestamp,
+}
+
+/// What a run waits for from its beginning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rest {
+    /// When it is to be woken at the latest; `NEVER` for a signal without a time limit.
+    pub wake_at: Timestamp,
+    /// What it waits for, as JSON.
+    pub waits: String,
 }
 
 /// What became of a start.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Started {
-    /// A new run; with a lease when it was claimed at once.
+    /// A new run; with a lease when it was claimed at once, which is over if it rests.
     New(Option<Lease>),
     /// The id was taken by the same request before.
     Existing(RunStatus),

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -14,8 +15,9 @@ use futures::future::{try_join, try_join_all};
 use tokio_postgres::config::{Host as Address, SslMode};
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
-use tokio_postgres::{Client, Config, GenericClient, NoTls, Socket, Statement};
+use tokio_postgres::{Client, Config, NoTls, Socket, Statement};
 
+use super::drive::Drive;
 use super::{fault, rows};
 use crate::apply;
 use crate::bell::Bell;
@@ -109,6 +111,12 @@ impl Connector {
         self.config.connect(NoTls).await.map_err(|error| self.why(&error))
     }
 
+    async fn session(&self, client: Client, drive: Option<Drive>) -> Result<PgSession, Error> {
+        let made = PgSession::new(client, drive, self.counters.clone());
+        let set = made.through(pin!(made.client.batch_execute(SETTINGS))).await;
+        set.map_err(|error| self.why(&error)).map(|()| made)
+    }
+
     fn why(&self, error: &tokio_postgres::Error) -> Error {
         let text = fault::text(error);
         if !fault::is_final_at_open(error) {
@@ -143,8 +151,12 @@ impl Connect for Connector {
         let (client, connection) = self.connect_raw().await?;
         // It ends with the client, or with the connection's own end, which the client then reports.
         tokio::spawn(connection);
-        client.batch_execute(SETTINGS).await.map_err(|error| self.why(&error))?;
-        Ok(PgSession::new(client, self.counters.clone()))
+        self.session(client, None).await
+    }
+
+    async fn connect_lane(&self) -> Result<PgSession, Error> {
+        let (client, connection) = self.connect_raw().await?;
+        self.session(client, Some(Drive::new(connection))).await
     }
 
     fn announce(&self, ready: bool, ended: bool) {
@@ -155,6 +167,8 @@ impl Connect for Connector {
 /// One connection and what is known of it.
 pub(super) struct PgSession {
     pub(super) client: Client,
+    /// The other half, where it is not a task of its own.
+    drive: Option<Drive>,
     /// By the address of the statement's text, which lives as long as the process; and how often
     /// each was used.
     statements: Mutex<HashMap<usize, (Statement, u64)>>,
@@ -165,13 +179,22 @@ pub(super) struct PgSession {
 }
 
 impl PgSession {
-    fn new(client: Client, counters: Arc<Counters>) -> Self {
+    fn new(client: Client, drive: Option<Drive>, counters: Arc<Counters>) -> Self {
         Self {
             client,
+            drive,
             statements: Mutex::default(),
             counters,
             is_down: AtomicBool::new(false),
             is_hurried: false,
+        }
+    }
+
+    /// Does work of this session.
+    async fn through<T>(&self, work: Pin<&mut impl Future<Output = T>>) -> T {
+        match &self.drive {
+            Some(drive) => drive.through(work).await,
+            None => work.await,
         }
     }
 
@@ -266,25 +289,29 @@ impl PgSession {
 
 impl Session for PgSession {
     async fn begin(&mut self, kind: Begin) -> Result<(), Error> {
-        self.batch(begin(kind)).await
+        self.through(pin!(self.batch(begin(kind)))).await
     }
 
     async fn apply(&mut self, op: &Op) -> Result<Applied, Error> {
-        self.applied(op).await
+        self.through(pin!(self.applied(op).boxed())).await
     }
 
     async fn at_once(&mut self, op: &Op) -> Result<Option<Reply>, Error> {
         if !self.is_hurried {
             // A statement on its own waits for a lock no longer than a transaction of one
             // operation.
-            self.batch("SET lock_timeout = '300ms'").await?;
+            self.through(pin!(self.batch("SET lock_timeout = '300ms'"))).await?;
             self.is_hurried = true;
         }
-        let mut host = Host { session: self, wrote: false, memo: Memo::default() };
-        match op {
-            Op::Finish(op) => apply::end_at_once(&mut host, op).await,
-            op => apply::at_once(&mut host, op).await,
-        }
+        let session = &*self;
+        let mut host = Host { session, wrote: false, memo: Memo::default() };
+        let done = async {
+            match op {
+                Op::Finish(op) => apply::end_at_once(&mut host, op).await,
+                op => apply::at_once(&mut host, op).await,
+            }
+        };
+        session.through(pin!(done)).await
     }
 
     /// Operations that cannot meet share round trips: the driver sends what is ready without
@@ -299,12 +326,12 @@ impl Session for PgSession {
             Ok(applied)
         };
         // Polled in this order, so sent in this order.
-        let ((), applied) = try_join(session.batch(begin(kind)), apply.boxed()).await?;
-        Ok(applied)
+        let both = try_join(session.batch(begin(kind)), apply.boxed());
+        Ok(session.through(pin!(both)).await?.1)
     }
 
     async fn run(&mut self, sql: &'static str) -> Result<(), Error> {
-        self.batch(sql).await
+        self.through(pin!(self.batch(sql))).await
     }
 
     fn committed(&self) {
@@ -312,11 +339,14 @@ impl Session for PgSession {
     }
 
     async fn clock(&mut self) -> Result<i64, Error> {
-        self.number("SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::int8").await
+        let sql = "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::int8";
+        self.through(pin!(self.number(sql))).await
     }
 
     fn is_usable(&self) -> bool {
-        !self.is_down.load(Ordering::Relaxed) && !self.client.is_closed()
+        !self.is_down.load(Ordering::Relaxed)
+            && self.drive.as_ref().is_none_or(Drive::is_open)
+            && !self.client.is_closed()
     }
 
     fn give_up(&mut self) {
@@ -388,49 +418,12 @@ fn borrowed<'a>(values: &'a [Bound<'a>]) -> Vec<&'a (dyn ToSql + Sync)> {
     values.iter().map(|value| value as &(dyn ToSql + Sync)).collect()
 }
 
-/// The gate over somebody else's connection or transaction: nothing is prepared on it.
-pub(super) struct Guest<'a, C>(pub(super) &'a C);
-
-impl<C: GenericClient + Sync> Tx for Guest<'_, C> {
-    async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
-        let rendered = statement::render(Dialect::Postgres, name, "", params);
-        let values = rendered.bind(params);
-        self.0.execute_typed(&rendered.sql, &typed(&values)).await.map_err(sorted)
-    }
-
-    async fn query_where(
-        &mut self,
-        name: &'static str,
-        conditions: &str,
-        params: Params<'_>,
-    ) -> Result<Vec<Row>, Error> {
-        let rendered = statement::render(Dialect::Postgres, name, conditions, params);
-        let values = rendered.bind(params);
-        let found = self.0.query_typed(&rendered.sql, &typed(&values)).await;
-        found.map_err(sorted)?.iter().map(row).collect()
-    }
-}
-
-fn typed<'a>(values: &'a [Bound<'a>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
-    fn with_type<'a>(value: &'a Bound<'a>) -> (&'a (dyn ToSql + Sync), Type) {
-        let ty = match value {
-            Bound::Int(_) => Type::INT8,
-            Bound::Text(_) => Type::TEXT,
-            Bound::IntColumn(_) => Type::INT8_ARRAY,
-            Bound::TextColumn(_) | Bound::Texts(_) => Type::TEXT_ARRAY,
-            Bound::Rows(_) => unreachable!("invariant: rows go through statements of ours only"),
-        };
-        (value, ty)
-    }
-    values.iter().map(with_type).collect()
-}
-
 /// Sorts an error met before a commit was sent.
 pub(super) fn sorted(error: tokio_postgres::Error) -> Error {
     fault::of(&error).error(fault::text(&error))
 }
 
-fn row(row: &tokio_postgres::Row) -> Result<Row, Error> {
+pub(super) fn row(row: &tokio_postgres::Row) -> Result<Row, Error> {
     let value = |(at, column): (usize, &tokio_postgres::Column)| {
         let wrong = |e: tokio_postgres::Error| Error::Incompatible(fault::text(&e));
         match *column.type_() {

@@ -6,12 +6,16 @@
 
 use futures::future::BoxFuture;
 use steadfast_core::driver::Outcome;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Transaction};
 
-use super::connection::{Guest, PgSession, sorted};
+use super::connection::{PgSession, row, sorted};
 use crate::apply::{self, Due};
+use crate::dialect::Dialect;
 use crate::error::Error;
+use crate::gate::{Bound, Params, Row, Tx};
 use crate::op::{Record, Start, Started, Written};
+use crate::statement;
 use crate::work::{self, Perform};
 
 type Body = dyn for<'a> Fn(&'a Transaction<'_>) -> BoxFuture<'a, Outcome> + Send + Sync;
@@ -76,4 +80,41 @@ pub async fn start_in(
     start: &Start,
 ) -> Result<Started, Error> {
     apply::start(&mut Guest(client), start).await
+}
+
+/// The gate over somebody else's connection or transaction: nothing is prepared on it.
+struct Guest<'a, C>(&'a C);
+
+impl<C: GenericClient + Sync> Tx for Guest<'_, C> {
+    async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
+        let rendered = statement::render(Dialect::Postgres, name, "", params);
+        let values = rendered.bind(params);
+        self.0.execute_typed(&rendered.sql, &typed(&values)).await.map_err(sorted)
+    }
+
+    async fn query_where(
+        &mut self,
+        name: &'static str,
+        conditions: &str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Error> {
+        let rendered = statement::render(Dialect::Postgres, name, conditions, params);
+        let values = rendered.bind(params);
+        let found = self.0.query_typed(&rendered.sql, &typed(&values)).await;
+        found.map_err(sorted)?.iter().map(row).collect()
+    }
+}
+
+fn typed<'a>(values: &'a [Bound<'a>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
+    fn with_type<'a>(value: &'a Bound<'a>) -> (&'a (dyn ToSql + Sync), Type) {
+        let ty = match value {
+            Bound::Int(_) => Type::INT8,
+            Bound::Text(_) => Type::TEXT,
+            Bound::IntColumn(_) => Type::INT8_ARRAY,
+            Bound::TextColumn(_) | Bound::Texts(_) => Type::TEXT_ARRAY,
+            Bound::Rows(_) => unreachable!("invariant: rows go through statements of ours only"),
+        };
+        (value, ty)
+    }
+    values.iter().map(with_type).collect()
 }

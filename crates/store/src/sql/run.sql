@@ -6,7 +6,7 @@
 INSERT INTO run ({{run_columns}}, prev_status, sort_rank, workspace)
 VALUES (:run_id, :workflow, :status, :input, NULL, NULL, :queue, :partition_key, :priority, :dedupe_id,
     :app_version, :worker, :epoch, :attempts, :max_attempts, :created_at, :created_at, :started_at, NULL,
-    :ready_at, :wake_at, 0, '', :timeout_us, :deadline_at, :forked_from, :parent, :detached, 0, :seed, 0,
+    :ready_at, :wake_at, :parked, :waits, :timeout_us, :deadline_at, :forked_from, :parent, :detached, 0, :seed, 0,
     :context, '', :sort_rank, :workspace)
 {{or_keep:run_id}};
 
@@ -15,7 +15,7 @@ VALUES (:run_id, :workflow, :status, :input, NULL, NULL, :queue, :partition_key,
 INSERT INTO run ({{run_columns}}, prev_status, sort_rank, workspace)
 SELECT :run_id, :workflow, :status, :input, NULL, NULL, :queue, :partition_key, :priority, :dedupe_id,
     :app_version, :worker, :epoch, :attempts, :max_attempts, :created_at, :created_at, :started_at, NULL,
-    :ready_at, :wake_at, 0, '', :timeout_us, :deadline_at, :forked_from, :parent, :detached, 0, :seed, 0,
+    :ready_at, :wake_at, :parked, :waits, :timeout_us, :deadline_at, :forked_from, :parent, :detached, 0, :seed, 0,
     :context, '', :sort_rank, :workspace
 FROM (SELECT 1 AS one) AS once
 WHERE NOT EXISTS (SELECT 1 FROM queue WHERE queue.workspace = :workspace AND queue.name = :queue)

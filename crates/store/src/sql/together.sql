@@ -6,7 +6,7 @@
 INSERT INTO run ({{run_columns}}, prev_status, sort_rank, workspace)
 SELECT n.run_id, n.workflow, n.status, n.input, NULL, NULL, n.queue, n.partition_key, n.priority, '',
     n.app_version, n.worker, n.epoch, n.epoch, n.max_attempts, n.created_at, n.created_at, n.started_at,
-    NULL, n.ready_at, n.wake_at, 0, '', n.timeout_us, n.deadline_at, '', n.parent, n.detached, 0, n.seed, 0,
+    NULL, n.ready_at, n.wake_at, n.parked, n.waits, n.timeout_us, n.deadline_at, '', n.parent, n.detached, 0, n.seed, 0,
     n.context, '', n.sort_rank, n.workspace
 FROM unnest(:rows::run[]) AS n
 ON CONFLICT DO NOTHING
@@ -76,7 +76,7 @@ WHERE workspace = :workspace AND run_id IN (:run_ids) AND worker = :worker AND s
 INSERT INTO run ({{run_columns}}, prev_status, sort_rank, workspace)
 VALUES [[, (:run_id, :workflow, :status, :input, NULL, NULL, :queue, :partition_key, :priority, '',
     :app_version, :worker, :epoch, :epoch, :max_attempts, :created_at, :created_at, :started_at, NULL,
-    :ready_at, :wake_at, 0, '', :timeout_us, :deadline_at, '', :parent, :detached, 0, :seed, 0,
+    :ready_at, :wake_at, :parked, :waits, :timeout_us, :deadline_at, '', :parent, :detached, 0, :seed, 0,
     :context, '', :sort_rank, :workspace)]]
 {{or_keep:run_id}};
 

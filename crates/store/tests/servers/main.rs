@@ -106,6 +106,7 @@ fn start(run_id: &str, claim: bool) -> Start {
         seed: 7,
         context: None,
         claim: claim.then(|| ("me#1".to_owned(), at(1_000_000))),
+        rest: None,
         now: at(10),
     }
 }

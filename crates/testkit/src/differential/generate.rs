@@ -226,11 +226,14 @@ impl Generator {
             seed: if r.chance(90) { 7 } else { r.number(0, 1) },
             context: None,
             claim: None,
+            rest: None,
             now: Timestamp::from_micros(self.now),
             run_id,
         };
         let until = self.lease_until();
-        Start { claim: claim.map(|worker| (worker, until)), ..start }
+        let rests = claim.is_some() && self.random.chance(20);
+        let rest = rests.then(|| self.rest());
+        Start { claim: claim.map(|worker| (worker, until)), rest, ..start }
     }
 
     fn debounce(&mut self) -> Debounce {
@@ -318,10 +321,10 @@ impl Generator {
 
     fn resume(&mut self) -> Resume {
         let known = self.one_of(|g| &g.given_up);
-        let run_id = match (self.random.below(4), known) {
+        let run_id = match (self.random.below(6), known) {
             (0, _) => self.lease().run_id,
             (1, _) => self.run_id(),
-            (2, Some(given_up)) => given_up,
+            (2..5, Some(given_up)) => given_up,
             _ => format!("r-{}", self.command_id()),
         };
         Resume { workspace: self.ws(), run_id, now: self.now() }

@@ -174,6 +174,10 @@ impl Model {
         // Last, because a parent may be among the claimed: it learns of the end as of any arrival.
         for run in used_up {
             let (ws, reason) = (op.workspace.as_str(), exhausted(&run));
+            if self.run(ws, &run.run_id).is_none_or(|now| now.status.is_terminal()) {
+                // It went down with its parent, just now.
+                continue;
+            }
             self.stop(ws, &run, RunEvent::Exhaust, &reason, op.now);
             let (why, by) = ((None, Some(&reason)), "system:recovery");
             self.command_follows(ws, &run, RunEvent::Exhaust, why, by, op.now);

@@ -109,6 +109,7 @@ impl Model {
             seed: command.start.seed,
             context: Some(Context { undo: Some(why), ..context }.to_text()),
             claim: None,
+            rest: None,
             now,
         };
         if self.start(&start) == Started::NoQueue {

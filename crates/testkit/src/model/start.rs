@@ -6,7 +6,7 @@
 
 use steadfast_core::{RunStatus, Timestamp};
 use steadfast_store::op::{
-    DEFAULT_QUEUE, Debounce, Debounced, Lease, QueueRow, RunRow, Start, Started,
+    DEFAULT_QUEUE, Debounce, Debounced, Lease, QueueRow, Rest, RunRow, Start, Started,
 };
 
 use super::{Dedupe, Model, key};
@@ -36,6 +36,10 @@ impl Model {
             run.started_at = Some(op.now);
             run.wake_at = *until;
             run.deadline_at = op.deadline_at.or(op.timeout.map(|timeout| op.now.after(timeout)));
+            if let Some(Rest { wake_at, waits }) = op.rest.clone() {
+                run.worker.clear();
+                (run.parked, run.wake_at, run.waits) = (true, wake_at, waits);
+            }
         }
         self.runs.put(key(&op.workspace, &op.run_id), run);
         Started::New(claim.map(|(worker, _)| first_lease(op, worker)))
@@ -110,12 +114,17 @@ fn met_again(op: &Start, run: &RunRow) -> Started {
         return Started::Existing(run.status);
     }
     match &op.claim {
-        Some((worker, _)) if run.worker == *worker && run.epoch == 1 => {
+        Some((worker, _)) if run.epoch == 1 && is_as_made(op, run, worker) => {
             Started::New(Some(first_lease(op, worker)))
         }
         _ if run.status == RunStatus::Enqueued => Started::New(None),
         _ => Started::Existing(run.status),
     }
+}
+
+/// Whether it is still held by who claimed it at its start, or rests as it was made to.
+fn is_as_made(op: &Start, run: &RunRow, worker: &str) -> bool {
+    if op.rest.is_some() { run.parked } else { run.worker == worker }
 }
 
 pub(super) fn first_lease(op: &Start, worker: &str) -> Lease {

@@ -5,7 +5,7 @@
 use steadfast_core::driver::{Kind, Outcome, Record, RecordState};
 use steadfast_core::{Error, Timestamp};
 use steadfast_store::op::{
-    ContinueAsNew, Entry, Finish, Lease, Record as Write, Start, Suspend, With,
+    ContinueAsNew, Entry, Finish, Lease, Record as Write, Rest, Start, Suspend, With,
 };
 
 use super::{CHILDREN, Generator, KEYS, SECOND, STREAMS};
@@ -94,19 +94,18 @@ impl Generator {
     pub(super) fn suspend(&mut self) -> Suspend {
         let lease = self.lease();
         let entries = if self.random.chance(40) { self.entries(&lease) } else { Vec::new() };
+        let Rest { wake_at, waits } = self.rest();
+        let inbox = *self.random.pick(&[&0i64, &0, &0, &1, &2, &3]);
+        Suspend { lease, entries, inbox, wake_at, waits, now: self.now() }
+    }
+
+    pub(super) fn rest(&mut self) -> Rest {
         let wake = self.random.number(-1, 40) * SECOND;
-        Suspend {
-            lease,
-            entries,
-            inbox: *self.random.pick(&[&0i64, &0, &0, &1, &2, &3]),
-            wake_at: if self.random.chance(20) {
-                Timestamp::NEVER
-            } else {
-                Timestamp::from_micros(self.now + wake)
-            },
-            waits: self.random.text(&["", "[1]", "[2]"]),
-            now: self.now(),
-        }
+        let wake_at = match self.random.chance(20) {
+            true => Timestamp::NEVER,
+            false => Timestamp::from_micros(self.now + wake),
+        };
+        Rest { wake_at, waits: self.random.text(&["", "[1]", "[2]"]) }
     }
 
     pub(super) fn continue_as_new(&mut self) -> ContinueAsNew {

@@ -102,6 +102,7 @@ impl<'a> Kit<'a> {
             seed: run_id.bytes().fold(7, |sum, byte| (sum * 31 + i64::from(byte)) % 1_000_003),
             context: None,
             claim: None,
+            rest: None,
             now: at(0),
         }
     }

@@ -2,7 +2,7 @@
 
 use steadfast_core::{RunStatus, Timestamp};
 use steadfast_store::Store;
-use steadfast_store::op::{Debounce, Debounced, Resume, Start, Started};
+use steadfast_store::op::{Debounce, Debounced, Rest, Resume, Start, Started, Written};
 
 use super::kit::{Kit, at, ids, plain, secs};
 
@@ -14,6 +14,7 @@ super::table! {
     the_same_id_with_another_input_is_a_conflict,
     a_start_on_an_unknown_queue_is_refused,
     a_start_may_claim_in_the_same_commit,
+    a_start_may_be_suspended_in_the_same_commit,
     a_start_does_not_claim_past_the_limits_of_its_queue,
     a_start_does_not_claim_on_a_paused_queue,
     an_active_run_keeps_its_deduplication_id,
@@ -108,6 +109,47 @@ async fn a_start_may_claim_in_the_same_commit(store: &dyn Store) {
     assert_eq!((run.status, run.worker.as_str()), (RunStatus::Pending, "w1"));
     assert_eq!((run.epoch, run.attempts, run.wake_at), (1, 1, at(60)));
     assert_eq!((run.started_at, run.deadline_at), (Some(at(0)), Some(at(30))));
+}
+
+/// R92: it is as if it had been claimed and then suspended, and waits for the same things.
+async fn a_start_may_be_suspended_in_the_same_commit(store: &dyn Store) {
+    let k = Kit::new(store);
+    let rest = |wake_at| Some(Rest { wake_at, waits: "[\"go\"]".to_owned() });
+    let claim = Some(("w1".to_owned(), at(60)));
+    let starts = [("timed", at(40)), ("told", Timestamp::NEVER)].map(|(id, wake_at)| Start {
+        rest: rest(wake_at),
+        claim: claim.clone(),
+        ..k.start(id)
+    });
+    for start in &starts {
+        let Started::New(Some(lease)) = k.ask(start.clone()).await else {
+            panic!("a new run that was claimed was expected")
+        };
+        let again = k.ask(start.clone()).await;
+        assert_eq!(again, Started::New(Some(lease.clone())), "a repeated request, the same answer");
+        let run = k.get(&start.run_id).await;
+        assert_eq!((run.status, run.worker.as_str()), (RunStatus::Pending, ""));
+        assert_eq!((run.epoch, run.attempts, run.started_at), (1, 1, Some(at(0))));
+        assert_eq!((run.parked, run.waits.as_str()), (true, "[\"go\"]"));
+        assert_eq!(run.wake_at, start.rest.as_ref().unwrap().wake_at);
+        // Nobody holds it, so nobody may write for it.
+        assert_eq!(k.finish(&lease).await, Written::Fenced);
+    }
+    assert_eq!(k.ask(k.dequeue("default", "w1", 10)).await.runs, []);
+    assert_eq!(ids(&k.ask(k.wake("w2", 41)).await.runs), ["timed"]);
+    k.signal("told", "go", "s1").await;
+    assert_eq!(ids(&k.ask(k.wake("w2", 42)).await.runs), ["told"]);
+    let Started::Existing(RunStatus::Pending) = k.ask(starts[0].clone()).await else {
+        panic!("it has gone on since")
+    };
+    // Who may not claim may not suspend either.
+    let mut queue = plain("one");
+    queue.concurrency = Some(1);
+    k.put(queue).await;
+    let start = Start { rest: rest(at(50)), claim, ..k.on("one", "limited") };
+    assert_eq!(k.ask(start).await, Started::New(None));
+    let run = k.get("limited").await;
+    assert_eq!((run.status, run.parked, run.waits.as_str()), (RunStatus::Enqueued, false, ""));
 }
 
 /// R85: otherwise the limit would be passed by as many workers as start at once.

@@ -1,0 +1,221 @@
+//! Bringing a run into memory: by its start here, or by a claim; and its leaving.
+//!
+//! Invariants: a run is one task, which also starts it where it is started here, so a caller who
+//! goes away leaves nothing claimed that nobody executes; a run is counted as live before its
+//! caller hears of it and until its task is over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use futures::channel::{mpsc, oneshot};
+use steadfast_core::Result;
+use steadfast_store::{StoreExt, op};
+use tracing::{Instrument, Span};
+
+use super::Core;
+use crate::client::Client;
+use crate::execute::{Execution, Exit, First, Launch};
+use crate::hub::{Live, Notice};
+
+impl Core {
+    /// Starts a run that this worker claims with it; whether it is new.
+    pub(super) async fn begin(self: &Arc<Self>, start: op::Start) -> Result<bool> {
+        let (tell, told) = oneshot::channel();
+        let task = self.clone().started_here(start, tell);
+        self.hub.env.spawn("run", Box::pin(task));
+        // Only a world that ends drops its tasks.
+        told.await.unwrap_or_else(|_| Err(steadfast_store::Error::Closed.into()))
+    }
+
+    /// The whole of a run that is started here, up to where it ends or comes to rest. Its code
+    /// takes the first turn before it is started: nothing leaves the process in a turn, and code
+    /// that comes to rest in its first is suspended by the commit that starts it.
+    async fn started_here(
+        self: Arc<Self>,
+        mut start: op::Start,
+        tell: oneshot::Sender<Result<bool>>,
+    ) {
+        let run = claimed_row(start.clone(), &self.first_lease(&start));
+        let span = span(&run);
+        let first = span.in_scope(|| First::turn(&self.hub, &self.registry, &run));
+        start.rest = first.as_ref().and_then(|first| first.rest(&self.hub, &self.config, &run));
+        let rests = start.rest.is_some();
+        let client = Client { hub: self.hub.clone() };
+        let started = Box::pin(client.begin(start)).await;
+        let claimed = matches!(started, Ok(Some(Some(_))));
+        // Counted first: who is told may ask for its end at once.
+        let launch = (claimed && !rests).then(|| self.enter(run, false, first));
+        // A caller that went away does not need its answer.
+        let _ = tell.send(started.map(|new| new.is_some()));
+        match launch {
+            Some(launch) => self.live(launch, span).await,
+            None if claimed => span.in_scope(|| {
+                begins(1, 1);
+                ends(Exit::Parked);
+            }),
+            None => {}
+        }
+    }
+
+    /// Executes a claimed run as a task of its own.
+    pub(super) fn launch(self: &Arc<Self>, run: op::RunRow, holds_place: bool) {
+        let span = span(&run);
+        let launch = self.enter(run, holds_place, None);
+        let core = self.clone();
+        self.hub.env.spawn("run", Box::pin(async move { core.live(launch, span).await }));
+    }
+
+    /// Counts a claimed run as live.
+    fn enter(&self, run: op::RunRow, holds_place: bool, first: Option<First>) -> Launch {
+        self.hub.env.crash_point("run.claimed");
+        let (notices, heard) = mpsc::unbounded();
+        let lease_until = Arc::new(AtomicI64::new(run.wake_at.as_micros()));
+        let live = Live {
+            epoch: run.epoch,
+            queue: run.queue.clone(),
+            partition: run.partition.clone(),
+            lease_until: lease_until.clone(),
+            notices,
+        };
+        if self.is_stopping() {
+            // Claimed while the shutdown began: it comes to rest like the others.
+            let _ = live.notices.unbounded_send(Notice::Drain);
+        }
+        self.hub.live().insert(run.run_id.clone(), live);
+        Launch {
+            hub: self.hub.clone(),
+            registry: self.registry.clone(),
+            config: self.config.clone(),
+            run,
+            first,
+            holds_place,
+            lease_until,
+            notices: heard,
+        }
+    }
+
+    async fn live(&self, launch: Launch, span: Span) {
+        let (run_id, mine) = (launch.run.run_id.clone(), launch.lease_until.clone());
+        self.execute(launch, span).await;
+        self.left(&run_id, &mine);
+    }
+
+    async fn execute(&self, launch: Launch, span: Span) {
+        if self.registry.get(&launch.run.workflow).is_none() {
+            return Box::pin(self.block(&launch.run)).await;
+        }
+        let (attempt, epoch) = (launch.run.attempts, launch.run.epoch);
+        let Some(execution) = Execution::prepare(launch).await else {
+            return;
+        };
+        let execution = async {
+            begins(attempt, epoch);
+            ends(execution.run().await);
+        };
+        Box::pin(execution.instrument(span)).await;
+    }
+
+    /// Puts aside a run whose workflow this worker does not have, visibly, for another to take.
+    async fn block(&self, run: &op::RunRow) {
+        tracing::warn!(run_id = run.run_id, workflow = run.workflow, "no such workflow here");
+        self.gives_way.store(true, Ordering::Release);
+        let (lease, now) = (self.hub.lease(run), self.hub.now());
+        let waits = serde_json::json!([{ "for": "workflow", "name": run.workflow }]).to_string();
+        let wake_at = now.after(self.config.lease);
+        let suspend =
+            op::Suspend { lease, entries: Vec::new(), inbox: run.inbox, wake_at, waits, now };
+        // If it fails, the lease runs out and another worker looks at it.
+        let _ = self.hub.store.ask(suspend).await;
+    }
+
+    /// A run left memory: its place is free.
+    fn left(&self, run_id: &str, lease_until: &Arc<AtomicI64>) {
+        let gone = {
+            let mut live = self.hub.live();
+            match live.get(run_id) {
+                Some(entry) if Arc::ptr_eq(&entry.lease_until, lease_until) => live.remove(run_id),
+                _ => None,
+            }
+        };
+        self.hub.left(run_id);
+        self.hub.freed.ring();
+        if let Some(gone) = gone.filter(|gone| gone.queue != op::DEFAULT_QUEUE) {
+            self.place(&gone.queue).ring();
+            self.places.ring();
+        }
+        if self.hungry.swap(false, Ordering::AcqRel) {
+            self.hub.ready.ring();
+        }
+    }
+
+    /// The lease that a start gives which claims for this worker.
+    fn first_lease(&self, start: &op::Start) -> op::Lease {
+        op::Lease {
+            workspace: start.workspace.clone(),
+            run_id: start.run_id.clone(),
+            worker: self.id.clone(),
+            epoch: 1,
+        }
+    }
+}
+
+/// Every line logged in it, by us or by a step's body, carries these.
+fn span(run: &op::RunRow) -> Span {
+    let context = crate::context_of(run);
+    tracing::info_span!(
+        "workflow",
+        run_id = run.run_id,
+        workflow = run.workflow,
+        command_id = context.command_id,
+        trace_id = context.trace_id,
+        correlation_id = context.correlation_id,
+    )
+}
+
+fn begins(attempt: i64, epoch: i64) {
+    tracing::info_span!("workflow.start")
+        .in_scope(|| tracing::info!(attempt, epoch, "workflow.start"));
+}
+
+fn ends(exit: Exit) {
+    tracing::info_span!("workflow.end").in_scope(|| tracing::info!(?exit, "workflow.end"));
+}
+
+/// The row that a start with a claim has made, without reading it back.
+pub(super) fn claimed_row(start: op::Start, lease: &op::Lease) -> op::RunRow {
+    let until = start.claim.as_ref().map_or(start.now, |(_, until)| *until);
+    op::RunRow {
+        run_id: start.run_id,
+        workflow: start.workflow,
+        status: steadfast_core::RunStatus::Pending,
+        input: start.input,
+        output: None,
+        error: None,
+        queue: start.queue,
+        partition: String::new(),
+        priority: start.priority,
+        dedupe_id: start.dedupe_id,
+        app_version: start.app_version,
+        worker: lease.worker.clone(),
+        epoch: lease.epoch,
+        attempts: 1,
+        max_attempts: start.max_attempts,
+        created_at: start.now,
+        updated_at: start.now,
+        started_at: Some(start.now),
+        finished_at: None,
+        ready_at: start.ready_at,
+        wake_at: until,
+        parked: false,
+        waits: String::new(),
+        timeout: start.timeout,
+        deadline_at: start.deadline_at.or(start.timeout.map(|d| start.now.after(d))),
+        forked_from: String::new(),
+        parent: start.parent,
+        detached: start.detached,
+        generation: 0,
+        seed: start.seed,
+        inbox: 0,
+        context: start.context,
+    }
+}
