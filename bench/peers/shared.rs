@@ -14,7 +14,7 @@ use tokio::time::sleep;
 /// Runs before the clock starts.
 const WARM_UP: usize = 20;
 /// Tasks that start or enqueue runs.
-const TASKS: usize = 64;
+const TASKS: usize = 256;
 /// After this long a workload that is not over is reported as it stands.
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -95,7 +95,7 @@ pub async fn in_turn<F: Future<Output = ()>>(
     took
 }
 
-/// `n` calls from 64 tasks. Returns the seconds they took.
+/// `n` calls from many tasks. Returns the seconds they took.
 pub async fn from_tasks<P, F, C>(n: usize, peer: &Arc<P>, call: C) -> f64
 where
     P: Send + Sync + 'static,

@@ -25,7 +25,7 @@ static HANG: AtomicBool = AtomicBool::new(false);
 /// The queue of the workloads that use one.
 const QUEUE: &str = "bench";
 /// Tasks that start runs at the same time.
-const STARTERS: usize = 64;
+const STARTERS: usize = 256;
 
 async fn work(i: u32) -> Result<Value> {
     if i == 2 && HANG.load(Ordering::Relaxed) {

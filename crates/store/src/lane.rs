@@ -21,8 +21,9 @@ use crate::error::Error;
 use crate::op::{Entry, Op, Reply, Started, With};
 use crate::session::{self, Begin, Connect, Session};
 
-/// Writers of one store: while one waits for the disk, the other gathers. More would make smaller
-/// batches, and most of what a batch costs does not depend on its size.
+/// Writers of what concerns one run: while one waits for the disk, the other gathers. More would
+/// make smaller batches, and most of what a batch costs does not depend on its size. Claims have
+/// one more, of their own: they take several round trips, for which the ends of others would wait.
 const LANES: usize = 2;
 /// Jobs that may wait for a lane; beyond it, callers wait to hand theirs in.
 const WAITING: usize = 2048;
@@ -43,7 +44,7 @@ impl Lanes {
             tokio::spawn(lane.serve(waiting));
             jobs
         };
-        Self((0..LANES).map(lane).collect())
+        Self((0..=LANES).map(lane).collect())
     }
 
     /// Has an operation carried out.
@@ -57,6 +58,9 @@ impl Lanes {
 
 /// The lane of an operation. Reads have sessions of their own; here they would merely wait.
 fn place(op: &Op) -> usize {
+    if matches!(op, Op::Dequeue(_) | Op::Wake(_)) {
+        return LANES;
+    }
     let Some(key) = concern(op) else { return 0 };
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);

@@ -117,11 +117,11 @@ fn read(
         Some(connection) => connection,
         None => connection::prepare(connection::open_file(path)?)?,
     };
-    connection.execute_batch("BEGIN").map_err(connection::sorted)?;
+    connection::run(&connection, "BEGIN")?;
     let mut tx = SqliteTx::new(connection, counters);
     let reply = connection::now(apply::apply(&mut tx, op));
     let connection = tx.into_inner();
-    connection.execute_batch("COMMIT").map_err(connection::sorted)?;
+    connection::run(&connection, "COMMIT")?;
     idle.lock().expect("invariant: not poisoned").push(connection);
     reply
 }

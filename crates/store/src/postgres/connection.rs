@@ -49,14 +49,17 @@ const SETTINGS: &str = "SET statement_timeout = '60s'; SET lock_timeout = '10s';
 /// Prepared statements a connection keeps; rare filters come and go.
 const STATEMENTS: usize = 512;
 
-/// How a transaction begins. Deadlocks are looked for only after a second; not to wait that long
-/// for a lock gets around them sooner. Whoever waits in a crowd keeps the others' rows locked
-/// meanwhile, so the crowd is rather taken apart.
+/// What the session of a writer is set to besides. Deadlocks are looked for only after a second;
+/// not to wait that long for a lock gets around them sooner. Whoever waits in a crowd keeps the
+/// others' rows locked meanwhile, so the crowd is rather taken apart.
+const LANE: &str = "SET lock_timeout = '50ms'";
+
+/// How a transaction begins.
 fn begin(kind: Begin) -> &'static str {
     match kind {
         Begin::Read => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
         Begin::Alone => "BEGIN; SET LOCAL lock_timeout = '300ms'",
-        Begin::Crowd => "BEGIN; SET LOCAL lock_timeout = '50ms'",
+        Begin::Crowd => "BEGIN",
     }
 }
 
@@ -113,8 +116,15 @@ impl Connector {
 
     async fn session(&self, client: Client, drive: Option<Drive>) -> Result<PgSession, Error> {
         let made = PgSession::new(client, drive, self.counters.clone());
-        let set = made.through(pin!(made.client.batch_execute(SETTINGS))).await;
-        set.map_err(|error| self.why(&error)).map(|()| made)
+        let set = async {
+            made.client.batch_execute(SETTINGS).await?;
+            match &made.drive {
+                Some(_) => made.client.batch_execute(LANE).await,
+                None => Ok(()),
+            }
+        };
+        made.through(pin!(set)).await.map_err(|error| self.why(&error))?;
+        Ok(made)
     }
 
     fn why(&self, error: &tokio_postgres::Error) -> Error {
@@ -174,8 +184,6 @@ pub(super) struct PgSession {
     statements: Mutex<HashMap<usize, (Statement, u64)>>,
     counters: Arc<Counters>,
     is_down: AtomicBool,
-    /// Whether it no longer waits long for locks.
-    is_hurried: bool,
 }
 
 impl PgSession {
@@ -186,7 +194,6 @@ impl PgSession {
             statements: Mutex::default(),
             counters,
             is_down: AtomicBool::new(false),
-            is_hurried: false,
         }
     }
 
@@ -297,12 +304,6 @@ impl Session for PgSession {
     }
 
     async fn at_once(&mut self, op: &Op) -> Result<Option<Reply>, Error> {
-        if !self.is_hurried {
-            // A statement on its own waits for a lock no longer than a transaction of one
-            // operation.
-            self.through(pin!(self.batch("SET lock_timeout = '300ms'"))).await?;
-            self.is_hurried = true;
-        }
         let session = &*self;
         let mut host = Host { session, wrote: false, memo: Memo::default() };
         let done = async {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, ToSql};
 
@@ -59,6 +60,8 @@ pub(super) fn open_file(path: &Path) -> Result<Connection, Error> {
 /// every 4000 pages, not every 1000 as it comes: a full batch of slots has about 1000, and a page
 /// that many batches write is copied once. 4000 are still found through one table of its index.
 /// Pages are kept up to 24 MiB: more is the system's to keep, and would look like memory of runs.
+/// Plans do not depend on values: otherwise a statement whose values a partial index was compared
+/// with is made anew each time it is used.
 pub(super) fn prepare(connection: Connection) -> Result<Connection, Error> {
     connection.busy_timeout(Duration::from_secs(5)).map_err(sorted)?;
     connection
@@ -68,6 +71,8 @@ pub(super) fn prepare(connection: Connection) -> Result<Connection, Error> {
              PRAGMA wal_autocheckpoint = 4000;",
         )
         .map_err(sorted)?;
+    let stable = DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG;
+    connection.set_db_config(stable, true).map_err(sorted)?;
     connection.set_prepared_statement_cache_capacity(256);
     Ok(connection)
 }
@@ -111,6 +116,12 @@ pub(super) fn migrate(connection: Connection) -> Result<Connection, Error> {
         }
     }
     Ok(connection)
+}
+
+/// Runs a statement without parameters or rows, which is used again and again.
+pub(super) fn run(connection: &Connection, sql: &'static str) -> Result<(), Error> {
+    let prepared = connection.prepare_cached(sql);
+    prepared.and_then(|mut sql| sql.execute([])).map(|_| ()).map_err(sorted)
 }
 
 /// Sorts a driver error by what to do about it.
@@ -264,6 +275,25 @@ mod tests {
         let refused = open_ready(file.to_str().unwrap()).unwrap_err();
         assert!(matches!(&refused, Error::Refused(why) if why.contains("notes.txt")), "{refused}");
         assert_eq!(std::fs::metadata(&file).unwrap().len(), 3200, "it is left alone");
+    }
+
+    /// A plan that depended on the values would be made anew for every run that is taken up.
+    #[test]
+    fn a_statement_is_planned_once_whatever_its_values() {
+        let connection = open_ready(MEMORY).unwrap();
+        let step_list = |run_id: &str| {
+            let at = crate::gate::params! {
+                workspace: "w", run_id: run_id, from: 0i64, limit: 10i64,
+            };
+            let rendered = statement::render(Dialect::Sqlite, "step_list", "", at);
+            let mut prepared = connection.prepare_cached(&rendered.sql).unwrap();
+            for (place, value) in rendered.bind(at).iter().enumerate() {
+                prepared.raw_bind_parameter(place + 1, value).unwrap();
+            }
+            assert!(prepared.raw_query().next().unwrap().is_none());
+            prepared.get_status(rusqlite::StatementStatus::RePrepare)
+        };
+        assert_eq!(["a", "b", "c"].map(step_list), [0, 0, 0]);
     }
 
     const NEW_IN_5: &str = "DROP INDEX triggers_kind; \
