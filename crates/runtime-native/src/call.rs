@@ -1,5 +1,5 @@
-//! Calls under way: a step's body as a task of its own, with its slot, its time limit and its
-//! attempts.
+//! Calls under way: a step's body, a task of its own where it waits, with its slot, its time limit
+//! and its attempts.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

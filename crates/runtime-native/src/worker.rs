@@ -43,6 +43,8 @@ struct Core {
     /// on.
     gives_way: AtomicBool,
     loops: AtomicUsize,
+    /// Runs that are being started here.
+    starting: AtomicUsize,
     /// Rung when a place on a queue is free again: one for the queue, and one for all.
     place: Mutex<BTreeMap<String, Arc<Bell>>>,
     places: Bell,
@@ -77,6 +79,7 @@ impl Worker {
             hungry: AtomicBool::new(false),
             gives_way: AtomicBool::new(false),
             loops: AtomicUsize::new(0),
+            starting: AtomicUsize::new(0),
             place: Mutex::default(),
             places: Bell::default(),
             limited: Mutex::default(),
@@ -126,7 +129,7 @@ impl Worker {
         start.claim = core.claim_of(&start);
         let run_id = start.run_id.clone();
         let new = match start.claim {
-            Some(_) => core.begin(start).await?,
+            Some(_) => core.start_here(start).await?,
             None => client.begin(start).await?.is_some(),
         };
         Ok((run_id, new))
@@ -137,12 +140,11 @@ impl Worker {
     pub async fn submit_command(&self, mut submit: op::Submit) -> Result<(String, bool)> {
         let core = &self.core;
         submit.start.claim = core.claim_of(&submit.start);
-        let client = self.client();
-        let reply = core.hub.store.ask(submit.clone()).await?;
-        let (command_id, new, lease) = client.submitted(&submit, reply)?;
-        if let Some(lease) = lease {
-            core.launch(launch::claimed_row(*submit.start, &lease), false);
+        if submit.start.claim.is_some() {
+            return core.submit_here(submit).await;
         }
+        let reply = core.hub.store.ask(submit.clone()).await?;
+        let (command_id, new, _) = self.client().submitted(&submit, reply)?;
         Ok((command_id, new))
     }
 
@@ -159,7 +161,7 @@ impl Worker {
         }
         loop {
             let heard = core.hub.freed.rings();
-            let busy = core.loops.load(Ordering::Acquire) > 0 || !core.hub.live().is_empty();
+            let busy = core.loops.load(Ordering::Acquire) > 0 || core.held() > 0;
             if !busy || core.hub.now() >= give_up {
                 return;
             }
@@ -176,6 +178,8 @@ struct Since<'a> {
     /// Rings for places, at their bell.
     free: u64,
     places: &'a Bell,
+    /// Resolves at the store's next hint.
+    changed: BoxFuture<'a, ()>,
 }
 
 impl Core {
@@ -212,8 +216,14 @@ impl Core {
         mine.then(|| (self.id.clone(), self.lease_until()))
     }
 
+    /// The runs that are in memory, or about to be. Counted in this order, so that one that enters
+    /// meanwhile is counted twice rather than not at all.
+    fn held(&self) -> usize {
+        self.starting.load(Ordering::Acquire) + self.hub.live().len()
+    }
+
     fn room(&self) -> usize {
-        let room = self.config.max_runs.saturating_sub(self.hub.live().len());
+        let room = self.config.max_runs.saturating_sub(self.held());
         if room == 0 {
             self.hungry.store(true, Ordering::Release);
         }
@@ -231,11 +241,11 @@ impl Core {
 
     /// Waits for a hint, a free place, a moment or the stop. Hints of the store say nothing of
     /// what has changed and may come all the time: they are heard after a while.
-    async fn idle(&self, since: &Since<'_>, deaf: Duration, at_most: Duration) {
+    async fn idle(&self, since: Since<'_>, deaf: Duration, at_most: Duration) {
         if self.is_stopping() {
             return;
         }
-        let changed = self.hub.store.changed();
+        let changed = since.changed;
         let told = async {
             self.hub.env.sleep(deaf).await;
             changed.await;

@@ -58,13 +58,26 @@ impl Lanes {
 
 /// The lane of an operation. Reads have sessions of their own; here they would merely wait.
 fn place(op: &Op) -> usize {
-    if matches!(op, Op::Dequeue(_) | Op::Wake(_)) {
+    if is_claim(op) {
         return LANES;
     }
     let Some(key) = concern(op) else { return 0 };
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     usize::try_from(hasher.finish() % LANES as u64).unwrap_or(0)
+}
+
+fn is_claim(op: &Op) -> bool {
+    matches!(op, Op::Dequeue(_) | Op::Wake(_))
+}
+
+/// The order of claims in a batch: by queue, so that who has several, and somebody else who has the
+/// same, lock their rows in one order.
+fn order(op: &Op) -> Option<(&String, &String)> {
+    match op {
+        Op::Dequeue(op) => Some((&op.workspace, &op.queue)),
+        _ => None,
+    }
 }
 
 /// What decides on an operation's lane: the run it concerns, else its queue or workspace.
@@ -100,9 +113,7 @@ fn concern(op: &Op) -> Option<(&String, &String)> {
         Op::Advance(op) => (&op.workspace, &op.trigger_id),
         Op::Backfill(op) => (&op.fire.start.workspace, &op.trigger_id),
         Op::LogActivity(op) => (&op.workspace, &op.run.run_id),
-        Op::Dequeue(op) => (&op.workspace, &op.queue),
         Op::PutQueue(op) => (&op.workspace, &op.queue.name),
-        Op::Wake(op) => (&op.workspace, &op.workspace),
         Op::TakeOver(op) => (&op.workspace, &op.workspace),
         Op::Heartbeat(op) => (&op.workspace, &op.workspace),
         Op::Purge(op) => (&op.workspace, &op.workspace),
@@ -113,7 +124,9 @@ fn concern(op: &Op) -> Option<(&String, &String)> {
         Op::TakeOutbox(op) => (&op.workspace, &op.sink),
         Op::SettleOutbox(op) => (&op.workspace, &op.sink),
         Op::Redrive(op) => (&op.workspace, &op.sink),
-        Op::GetRun(_)
+        Op::Dequeue(_)
+        | Op::Wake(_)
+        | Op::GetRun(_)
         | Op::GetEnds(_)
         | Op::ListRuns(_)
         | Op::ListSteps(_)
@@ -217,6 +230,9 @@ impl<C: Connect> Lane<C> {
     /// Carries out a batch, one way or another, and answers it.
     async fn commit(&mut self, mut batch: Vec<Job>) {
         if batch.len() > 1 {
+            if batch.iter().all(|job| is_claim(&job.op)) {
+                batch.sort_by(|one, other| order(&one.op).cmp(&order(&other.op)));
+            }
             batch = self.together(batch, Manner::Trusting).await;
         }
         while batch.len() > 1 {

@@ -322,9 +322,12 @@ impl Store for FaultStore {
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
+        // Asked for now: what is told before the first poll counts, too.
+        let mut changed = self.inner.changed();
+        Box::pin(async move {
             loop {
-                self.inner.changed().await;
+                changed.await;
+                changed = self.inner.changed();
                 if !self.faults.hints_lost() {
                     return;
                 }

@@ -291,7 +291,8 @@ impl Execution {
 
     /// Makes an attempt; true when its outcome was delivered at once. Most bodies wait for
     /// something and are tasks of their own, but one that is alone is first looked at here: what
-    /// it does without waiting needs no task.
+    /// it does without waiting needs no task. Not reads: nothing is written between them, so code
+    /// that reads on and on would let nobody else have a turn.
     pub(super) async fn attempt(&mut self, id: u64, mut call: Call) -> bool {
         call.began_at = self.hub.now();
         call.sent = !call.probing;
@@ -311,9 +312,10 @@ impl Execution {
         let (mut task, abort) = attempt.task();
         call.abort = Some(abort);
         let is_alone = self.running.is_empty() && self.backlog.is_empty();
+        let is_inline = is_alone && call.kind != Kind::Read;
         self.running.insert(id);
         self.calls.insert(id, call);
-        if is_alone && poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx).is_ready())).await {
+        if is_inline && poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx).is_ready())).await {
             return match self.ended.next().now_or_never() {
                 Some(Some(ended)) => self.attempt_ended(ended),
                 _ => false,

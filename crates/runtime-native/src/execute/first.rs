@@ -1,7 +1,7 @@
 //! The first turn of a run's code, taken before the run is started.
 //!
-//! Invariants: a turn leaves the process by nothing, so a start that fails, or that finds the run
-//! there already, leaves no trace of it; it is not taken again by the run that was started.
+//! Invariants: nothing leaves the process in a turn, so a start that fails, or that finds the run
+//! there already, leaves no trace of it; a run that was started goes on from it.
 
 use steadfast_core::Timestamp;
 use steadfast_core::driver::{Ask, Driver, Turn};

@@ -35,18 +35,21 @@ impl Core {
         let mut pace = Pace::new(self.config.poll);
         while !self.is_stopping() {
             let since = self.since(&self.places);
+            let (ready, free) = (since.ready, since.free);
             let claimed = self.wake().await;
-            self.after_claim(claimed, &since, &mut pace).await;
-            if self.places.rings() > since.free && self.hub.ready.rings() == since.ready {
+            let found = claimed.as_ref().is_ok_and(|took| took.last.is_some());
+            self.after_claim(claimed, since, &mut pace).await;
+            if !found && self.places.rings() > free && self.hub.ready.rings() == ready {
                 // Most places go to runs that wait on their queue.
                 self.hub.env.sleep(PLACES).await;
             }
         }
     }
 
-    /// What was heard up to now.
-    fn since<'a>(&self, places: &'a Bell) -> Since<'a> {
-        Since { ready: self.hub.ready.rings(), free: places.rings(), places }
+    /// What was heard up to now; what is heard while looking is heard after it.
+    fn since<'a>(&'a self, places: &'a Bell) -> Since<'a> {
+        let changed = self.hub.store.changed();
+        Since { ready: self.hub.ready.rings(), free: places.rings(), places, changed }
     }
 
     /// Always in turn: what it takes may be of any queue.
@@ -105,7 +108,7 @@ impl Core {
             }
             // Not at every ring: a new queue may wait for a moment.
             self.hub.env.sleep(self.config.poll.0).await;
-            self.idle(&since, Duration::ZERO, self.config.poll.1).await;
+            self.idle(since, Duration::ZERO, self.config.poll.1).await;
         }
     }
 
@@ -120,7 +123,7 @@ impl Core {
             if let Some(last) = claimed.as_ref().ok().and_then(|took| took.last.as_ref()) {
                 after_partition.clone_from(last);
             }
-            self.after_claim(claimed, &since, &mut pace).await;
+            self.after_claim(claimed, since, &mut pace).await;
         }
     }
 
@@ -162,14 +165,14 @@ impl Core {
     }
 
     /// Waits before the next claim, unless the last one found something.
-    async fn after_claim(&self, claimed: Result<Took>, since: &Since<'_>, pace: &mut Pace) {
+    async fn after_claim(&self, claimed: Result<Took>, since: Since<'_>, pace: &mut Pace) {
         let took = match claimed {
             Ok(took) => took,
             Err(error) => {
                 tracing::error!(%error, "a claim failed");
                 pace.back_off();
-                let none = Since { ready: u64::MAX, free: u64::MAX, ..*since };
-                return self.idle(&none, pace.deaf(), pace.wait()).await;
+                let none = Since { ready: u64::MAX, free: u64::MAX, ..since };
+                return self.idle(none, pace.deaf(), pace.wait()).await;
             }
         };
         pace.ease();

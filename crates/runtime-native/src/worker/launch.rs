@@ -1,13 +1,14 @@
 //! Bringing a run into memory: by its start here, or by a claim; and its leaving.
 //!
 //! Invariants: a run is one task, which also starts it where it is started here, so a caller who
-//! goes away leaves nothing claimed that nobody executes; a run is counted as live before its
-//! caller hears of it and until its task is over.
+//! goes away leaves nothing claimed that nobody executes; a run counts from before it is written
+//! until its task is over, so that a worker has no more than it may and shuts down after all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use futures::channel::{mpsc, oneshot};
+use futures::future::BoxFuture;
 use steadfast_core::Result;
 use steadfast_store::{StoreExt, op};
 use tracing::{Instrument, Span};
@@ -19,42 +20,29 @@ use crate::hub::{Live, Notice};
 
 impl Core {
     /// Starts a run that this worker claims with it; whether it is new.
-    pub(super) async fn begin(self: &Arc<Self>, start: op::Start) -> Result<bool> {
-        let (tell, told) = oneshot::channel();
-        let task = self.clone().started_here(start, tell);
-        self.hub.env.spawn("run", Box::pin(task));
-        // Only a world that ends drops its tasks.
-        told.await.unwrap_or_else(|_| Err(steadfast_store::Error::Closed.into()))
+    pub(super) async fn start_here(self: &Arc<Self>, start: op::Start) -> Result<bool> {
+        let starting = Starting::new(self);
+        self.told(|tell| Box::pin(starting.run(start, tell))).await
     }
 
-    /// The whole of a run that is started here, up to where it ends or comes to rest. Its code
-    /// takes the first turn before it is started: nothing leaves the process in a turn, and code
-    /// that comes to rest in its first is suspended by the commit that starts it.
-    async fn started_here(
-        self: Arc<Self>,
-        mut start: op::Start,
-        tell: oneshot::Sender<Result<bool>>,
-    ) {
-        let run = claimed_row(start.clone(), &self.first_lease(&start));
-        let span = span(&run);
-        let first = span.in_scope(|| First::turn(&self.hub, &self.registry, &run));
-        start.rest = first.as_ref().and_then(|first| first.rest(&self.hub, &self.config, &run));
-        let rests = start.rest.is_some();
-        let client = Client { hub: self.hub.clone() };
-        let started = Box::pin(client.begin(start)).await;
-        let claimed = matches!(started, Ok(Some(Some(_))));
-        // Counted first: who is told may ask for its end at once.
-        let launch = (claimed && !rests).then(|| self.enter(run, false, first));
-        // A caller that went away does not need its answer.
-        let _ = tell.send(started.map(|new| new.is_some()));
-        match launch {
-            Some(launch) => self.live(launch, span).await,
-            None if claimed => span.in_scope(|| {
-                begins(1, 1);
-                ends(Exit::Parked);
-            }),
-            None => {}
-        }
+    /// Submits a command whose run this worker claims with it; its id, and whether it is new.
+    pub(super) async fn submit_here(
+        self: &Arc<Self>,
+        submit: op::Submit,
+    ) -> Result<(String, bool)> {
+        let starting = Starting::new(self);
+        self.told(|tell| Box::pin(starting.command(submit, tell))).await
+    }
+
+    /// What a task of its own has to tell.
+    async fn told<T>(
+        &self,
+        task: impl FnOnce(oneshot::Sender<Result<T>>) -> BoxFuture<'static, ()>,
+    ) -> Result<T> {
+        let (tell, told) = oneshot::channel();
+        self.hub.env.spawn("run", task(tell));
+        // Only a world that ends drops its tasks.
+        told.await.unwrap_or_else(|_| Err(steadfast_store::Error::Closed.into()))
     }
 
     /// Executes a claimed run as a task of its own.
@@ -138,11 +126,16 @@ impl Core {
             }
         };
         self.hub.left(run_id);
-        self.hub.freed.ring();
         if let Some(gone) = gone.filter(|gone| gone.queue != op::DEFAULT_QUEUE) {
             self.place(&gone.queue).ring();
             self.places.ring();
         }
+        self.freed();
+    }
+
+    /// There may be room for another run.
+    fn freed(&self) {
+        self.hub.freed.ring();
         if self.hungry.swap(false, Ordering::AcqRel) {
             self.hub.ready.ring();
         }
@@ -156,6 +149,71 @@ impl Core {
             worker: self.id.clone(),
             epoch: 1,
         }
+    }
+}
+
+/// A run that is being started here: it counts like one in memory, from before it is written until
+/// it is in memory or will not be.
+struct Starting(Arc<Core>);
+
+impl Starting {
+    fn new(core: &Arc<Core>) -> Self {
+        core.starting.fetch_add(1, Ordering::AcqRel);
+        Self(core.clone())
+    }
+
+    /// The whole of a run that is started here, up to where it ends or comes to rest. Its code
+    /// takes the first turn before it is started: nothing leaves the process in a turn, and code
+    /// that comes to rest in its first is suspended by the commit that starts it.
+    async fn run(self, mut start: op::Start, tell: oneshot::Sender<Result<bool>>) {
+        let core = self.0.clone();
+        let run = claimed_row(start.clone(), &core.first_lease(&start));
+        let span = span(&run);
+        let first = span.in_scope(|| First::turn(&core.hub, &core.registry, &run));
+        start.rest = first.as_ref().and_then(|first| first.rest(&core.hub, &core.config, &run));
+        let rests = start.rest.is_some();
+        let client = Client { hub: core.hub.clone() };
+        let started = Box::pin(client.begin(start)).await;
+        let is_claimed = matches!(started, Ok(Some(Some(_))));
+        // Counted first: who is told may ask for its end at once.
+        let launch = (is_claimed && !rests).then(|| core.enter(run, false, first));
+        drop(self);
+        // A caller that went away does not need its answer.
+        let _ = tell.send(started.map(|new| new.is_some()));
+        match launch {
+            Some(launch) => core.live(launch, span).await,
+            None if is_claimed => span.in_scope(|| {
+                begins(1, 1);
+                ends(Exit::Parked);
+            }),
+            None => {}
+        }
+    }
+
+    /// The same for the run of a command. It is judged first, so its code takes no turn before.
+    async fn command(self, submit: op::Submit, tell: oneshot::Sender<Result<(String, bool)>>) {
+        let core = self.0.clone();
+        let client = Client { hub: core.hub.clone() };
+        let reply = Box::pin(core.hub.store.ask(submit.clone())).await;
+        let submitted = reply.map_err(Into::into).and_then(|r| client.submitted(&submit, r));
+        let (answer, lease) = match submitted {
+            Ok((command_id, new, lease)) => (Ok((command_id, new)), lease),
+            Err(error) => (Err(error), None),
+        };
+        let run = lease.map(|lease| claimed_row(*submit.start, &lease));
+        let launch = run.map(|run| (span(&run), core.enter(run, false, None)));
+        drop(self);
+        let _ = tell.send(answer);
+        if let Some((span, launch)) = launch {
+            core.live(launch, span).await;
+        }
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.0.starting.fetch_sub(1, Ordering::AcqRel);
+        self.0.freed();
     }
 }
 
@@ -182,7 +240,7 @@ fn ends(exit: Exit) {
 }
 
 /// The row that a start with a claim has made, without reading it back.
-pub(super) fn claimed_row(start: op::Start, lease: &op::Lease) -> op::RunRow {
+fn claimed_row(start: op::Start, lease: &op::Lease) -> op::RunRow {
     let until = start.claim.as_ref().map_or(start.now, |(_, until)| *until);
     op::RunRow {
         run_id: start.run_id,

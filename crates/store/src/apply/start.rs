@@ -164,20 +164,17 @@ fn compare(op: &Start, row: &RunRow) -> Started {
         return Started::New(None);
     }
     match &op.claim {
-        // Our own earlier success, whose answer was lost: the lease is still ours, or it rests.
-        Some((worker, _)) if mine && row.epoch == 1 && is_as_made(op, row, worker) => {
+        // Our own earlier success, whose answer was lost: the lease is still ours, or not needed.
+        Some((worker, _)) if mine && (op.rest.is_some() || is_held(row, worker)) => {
             Started::New(Some(lease(op, worker)))
         }
         _ => Started::Existing(row.status),
     }
 }
 
-/// Whether nothing has happened to a run since it was claimed at its start.
-fn is_as_made(op: &Start, row: &RunRow, worker: &str) -> bool {
-    match op.rest {
-        Some(_) => row.parked,
-        None => row.worker == worker,
-    }
+/// Whether who claimed a run at its start still has it.
+fn is_held(row: &RunRow, worker: &str) -> bool {
+    row.epoch == 1 && row.worker == worker
 }
 
 /// Replaces the waiting run of a key, or creates it.

@@ -7,6 +7,7 @@
 //! and spare the server; one who comes says so, and is told to look at what it may have missed.
 //! Those who share this store are told without the server.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -54,7 +55,10 @@ async fn attend(
     let listen = async {
         ear.listen().await?;
         *backoff = Backoff::new();
-        tokio::try_join!(ear.tell(), ear.look_around()).map(|((), ())| ())
+        tokio::select! {
+            ended = ear.tell() => ended,
+            never = ear.look_around() => match never {},
+        }
     };
     let hear = async {
         while let Some(Ok(message)) = messages.next().await {
@@ -112,12 +116,17 @@ impl Ear<'_> {
         let says = |what| payload.contains(what);
         self.bell.ring(Ring { ready: says(READY), ended: says(ENDED) });
         if says(HERE) {
-            let mut company = self.company();
-            company.is_alone = false;
-            company.came += 1;
-            drop(company);
-            // What was not told because nobody was there is told now.
-            self.bell.pull(true, true);
+            let was_alone = {
+                let mut company = self.company();
+                company.came += 1;
+                std::mem::replace(&mut company.is_alone, false)
+            };
+            // Who comes back may have told something that was lost with its connection.
+            self.bell.ring(Ring::ALL);
+            if was_alone {
+                // What was not told because nobody was there is told now.
+                self.bell.pull(true, true);
+            }
         }
     }
 
@@ -138,19 +147,20 @@ impl Ear<'_> {
     }
 
     /// Finds out whether others listen.
-    async fn look_around(&self) -> Result<(), Error> {
+    async fn look_around(&self) -> Infallible {
         let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 \
             AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
             AND classid::int8 = $1 AND objid::int8 = (hashtext($2)::int8 & 4294967295)";
         let lock = i64::from(LISTENERS);
         loop {
             let came = self.company().came;
-            let row = self.client.query_one(sql, &[&lock, &self.channel]).await.map_err(sorted)?;
-            let listeners: i64 = row.try_get(0).map_err(sorted)?;
+            let counted = self.client.query_one(sql, &[&lock, &self.channel]).await;
+            // A server that does not say may have others.
+            let others = counted.and_then(|row| row.try_get::<_, i64>(0)).map_or(1, |all| all - 1);
             {
                 let mut company = self.company();
                 // Somebody may have come while the server counted.
-                company.is_alone = listeners <= 1 && company.came == came;
+                company.is_alone = others < 1 && company.came == came;
             }
             tokio::time::sleep(LOOK).await;
         }

@@ -113,18 +113,17 @@ fn met_again(op: &Start, run: &RunRow) -> Started {
     if run.seed != op.seed || run.parent != op.parent {
         return Started::Existing(run.status);
     }
+    if run.status == RunStatus::Enqueued {
+        return Started::New(None);
+    }
+    let held = |worker: &str| run.epoch == 1 && run.worker == worker;
     match &op.claim {
-        Some((worker, _)) if run.epoch == 1 && is_as_made(op, run, worker) => {
+        // Who rests holds nothing, so it does not matter whether the run has gone on since.
+        Some((worker, _)) if op.rest.is_some() || held(worker) => {
             Started::New(Some(first_lease(op, worker)))
         }
-        _ if run.status == RunStatus::Enqueued => Started::New(None),
         _ => Started::Existing(run.status),
     }
-}
-
-/// Whether it is still held by who claimed it at its start, or rests as it was made to.
-fn is_as_made(op: &Start, run: &RunRow, worker: &str) -> bool {
-    if op.rest.is_some() { run.parked } else { run.worker == worker }
 }
 
 pub(super) fn first_lease(op: &Start, worker: &str) -> Lease {

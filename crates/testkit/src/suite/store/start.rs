@@ -139,9 +139,10 @@ async fn a_start_may_be_suspended_in_the_same_commit(store: &dyn Store) {
     assert_eq!(ids(&k.ask(k.wake("w2", 41)).await.runs), ["timed"]);
     k.signal("told", "go", "s1").await;
     assert_eq!(ids(&k.ask(k.wake("w2", 42)).await.runs), ["told"]);
-    let Started::Existing(RunStatus::Pending) = k.ask(starts[0].clone()).await else {
-        panic!("it has gone on since")
-    };
+    let again = k.ask(starts[0].clone()).await;
+    assert!(matches!(again, Started::New(Some(_))), "it has gone on, and is the same: {again:?}");
+    let other = k.ask(Start { seed: 99, ..starts[0].clone() }).await;
+    assert_eq!(other, Started::Existing(RunStatus::Pending), "somebody else's start");
     // Who may not claim may not suspend either.
     let mut queue = plain("one");
     queue.concurrency = Some(1);
