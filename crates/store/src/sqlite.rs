@@ -117,12 +117,11 @@ fn read(
         Some(connection) => connection,
         None => connection::prepare(connection::open_file(path)?)?,
     };
-    connection::run(&connection, "BEGIN")?;
     let mut tx = SqliteTx::new(connection, counters);
+    tx.batch("BEGIN")?;
     let reply = connection::now(apply::apply(&mut tx, op));
-    let connection = tx.into_inner();
-    connection::run(&connection, "COMMIT")?;
-    idle.lock().expect("invariant: not poisoned").push(connection);
+    tx.batch("COMMIT")?;
+    idle.lock().expect("invariant: not poisoned").push(tx.into_inner());
     reply
 }
 

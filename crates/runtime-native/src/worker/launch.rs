@@ -140,16 +140,6 @@ impl Core {
             self.hub.ready.ring();
         }
     }
-
-    /// The lease that a start gives which claims for this worker.
-    fn first_lease(&self, start: &op::Start) -> op::Lease {
-        op::Lease {
-            workspace: start.workspace.clone(),
-            run_id: start.run_id.clone(),
-            worker: self.id.clone(),
-            epoch: 1,
-        }
-    }
 }
 
 /// A run that is being started here: it counts like one in memory, from before it is written until
@@ -167,7 +157,7 @@ impl Starting {
     /// that comes to rest in its first is suspended by the commit that starts it.
     async fn run(self, mut start: op::Start, tell: oneshot::Sender<Result<bool>>) {
         let core = self.0.clone();
-        let run = claimed_row(start.clone(), &core.first_lease(&start));
+        let run = claimed_row(start.clone());
         let span = span(&run);
         let first = span.in_scope(|| First::turn(&core.hub, &core.registry, &run));
         start.rest = first.as_ref().and_then(|first| first.rest(&core.hub, &core.config, &run));
@@ -196,14 +186,11 @@ impl Starting {
         let client = Client { hub: core.hub.clone() };
         let reply = Box::pin(core.hub.store.ask(submit.clone())).await;
         let submitted = reply.map_err(Into::into).and_then(|r| client.submitted(&submit, r));
-        let (answer, lease) = match submitted {
-            Ok((command_id, new, lease)) => (Ok((command_id, new)), lease),
-            Err(error) => (Err(error), None),
-        };
-        let run = lease.map(|lease| claimed_row(*submit.start, &lease));
+        let is_claimed = matches!(submitted, Ok((.., Some(_))));
+        let run = is_claimed.then(|| claimed_row(*submit.start));
         let launch = run.map(|run| (span(&run), core.enter(run, false, None)));
         drop(self);
-        let _ = tell.send(answer);
+        let _ = tell.send(submitted.map(|(command_id, new, _)| (command_id, new)));
         if let Some((span, launch)) = launch {
             core.live(launch, span).await;
         }
@@ -239,9 +226,9 @@ fn ends(exit: Exit) {
     tracing::info_span!("workflow.end").in_scope(|| tracing::info!(?exit, "workflow.end"));
 }
 
-/// The row that a start with a claim has made, without reading it back.
-fn claimed_row(start: op::Start, lease: &op::Lease) -> op::RunRow {
-    let until = start.claim.as_ref().map_or(start.now, |(_, until)| *until);
+/// The row that a start with a claim makes, without reading it back.
+fn claimed_row(start: op::Start) -> op::RunRow {
+    let (worker, until) = start.claim.expect("invariant: only starts that claim come here");
     op::RunRow {
         run_id: start.run_id,
         workflow: start.workflow,
@@ -254,8 +241,8 @@ fn claimed_row(start: op::Start, lease: &op::Lease) -> op::RunRow {
         priority: start.priority,
         dedupe_id: start.dedupe_id,
         app_version: start.app_version,
-        worker: lease.worker.clone(),
-        epoch: lease.epoch,
+        worker,
+        epoch: 1,
         attempts: 1,
         max_attempts: start.max_attempts,
         created_at: start.now,

@@ -118,12 +118,6 @@ pub(super) fn migrate(connection: Connection) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-/// Runs a statement without parameters or rows, which is used again and again.
-pub(super) fn run(connection: &Connection, sql: &'static str) -> Result<(), Error> {
-    let prepared = connection.prepare_cached(sql);
-    prepared.and_then(|mut sql| sql.execute([])).map(|_| ()).map_err(sorted)
-}
-
 /// Sorts a driver error by what to do about it.
 pub(super) fn sorted(error: rusqlite::Error) -> Error {
     let text = error.to_string();
