@@ -11,9 +11,10 @@
 //! - `w1`: `n` runs of five strict steps, one after the other. Value: median latency in ms.
 //! - `w2`: runs of five strict steps, `conc` at a time, for `secs`. Value: runs a second.
 //! - `w3`: `n` one-step runs are put on a queue with worker concurrency 100 while nobody serves it,
-//! and then served. Value: runs a second of the serving; `enqueue` is that of the filling. - `w4`:
-//! `n` runs are started that wait for a signal. Value: starts a second; `bytes` is what a run that
-//! waits costs in memory of the process.
+//!   and then served. Value: runs a second of the serving, from a worker that is up to the last end
+//!   on disk; `enqueue` is that of the filling.
+//! - `w4`: `n` runs are started that wait for a signal. Value: starts a second; `bytes` is what a
+//!   run that waits costs in memory of the process.
 //! - `w5-before`: `n` runs are brought to the middle of their third of five steps; then the driver
 //!   kills itself. No value.
 //! - `w5-after`: the same database and a new process. Value: seconds until all `n` are over.

@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use bench_kit::{Args, report, round};
 use serde_json::json;
-use steadfast::{Client, Queue, Result, Steadfast};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use steadfast::{Client, Result, Steadfast};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use super::{DONE, QUEUE, single, start_all};
+use super::{DONE, QUEUE, queue, single, start_all};
 
-/// Fills the queue, lets `conc` processes serve it together, and waits until it is empty.
+/// Fills a paused queue, lets `conc` processes serve it together, and waits until it is empty.
 pub(crate) async fn drain(args: &Args) -> Result<()> {
     let client = Client::connect(&args.url).await?;
-    client.put_queue(Queue::new(QUEUE).worker_concurrency(100)).await?;
+    client.put_queue(queue().paused(true)).await?;
     start_all(&client, args.n, QUEUE, single).await?;
     let (tell, mut told) = mpsc::unbounded_channel();
     let mut servers = Vec::new();
@@ -39,10 +39,7 @@ pub(crate) async fn drain(args: &Args) -> Result<()> {
         ready += 1;
     }
     let begun = Instant::now();
-    for server in &mut servers {
-        let go = server.stdin.as_mut().expect("its input is a pipe").write_all(b"go\n");
-        go.await.expect("a server listens");
-    }
+    client.put_queue(queue()).await?;
     let mut done = vec![0; args.conc];
     while done.iter().sum::<usize>() < args.n {
         let (number, line) = told.recv().await.expect("a server reports until the end");
@@ -59,25 +56,20 @@ pub(crate) async fn drain(args: &Args) -> Result<()> {
 fn spawn(args: &Args, number: usize) -> std::io::Result<Child> {
     Command::new(std::env::current_exe()?)
         .args(["w8-serve", "--url", &args.url, "--n", &number.to_string()])
-        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
 }
 
-/// One of those processes: says that it is ready, waits to be told to begin, reports how many runs
-/// it has brought to their end.
+/// One of those processes: says that it is ready, and how many runs it has brought to their end.
 #[allow(clippy::print_stdout, reason = "the lines are what the parent reads")]
 pub(crate) async fn serve(args: &Args) -> Result<()> {
-    println!("ready");
-    let mut line = String::new();
-    let mut input = BufReader::new(tokio::io::stdin());
-    input.read_line(&mut line).await.expect("the parent says go");
     let _fabric = Steadfast::open(args.url.as_str())
         .workflow(single)
         .worker_name(format!("bench-{}", args.n))
         .start()
         .await?;
+    println!("ready");
     let mut told = 0;
     loop {
         tokio::time::sleep(Duration::from_millis(2)).await;

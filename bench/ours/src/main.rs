@@ -186,11 +186,17 @@ async fn until_done(n: usize) {
 async fn drain(args: &Args) -> Result<()> {
     // A client starts and observes; nobody serves the queue yet.
     let client = Client::connect(&args.url).await?;
-    client.put_queue(queue()).await?;
+    client.put_queue(queue().paused(true)).await?;
     let enqueue = start_all(&client, args.n, QUEUE, single).await?;
-    let begun = Instant::now();
+    // Like the peers', the worker is there when the clock starts, and the last end is on disk when
+    // it stops.
     let fabric = fabric(args).start().await?;
+    let begun = Instant::now();
+    client.put_queue(queue()).await?;
     until_done(args.n).await;
+    while fabric.live_runs() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     let took = begun.elapsed().as_secs_f64();
     fabric.shutdown().await;
     report(args.n as f64 / took, json!({ "enqueue": round(enqueue) }));

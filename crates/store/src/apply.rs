@@ -135,6 +135,7 @@ pub(crate) async fn at_once(tx: &mut impl Tx, op: &Op) -> Result<Option<Reply>, 
     Ok(match op {
         Op::Record(op) => own::record_held(tx, op).await?.then_some(Reply::Record(Written::Done)),
         Op::Start(op) => start::at_once(tx, op).await?.map(Reply::Start),
+        Op::Wake(op) => claim::nothing_to_wake(tx, op).await?.map(Reply::Wake),
         _ => None,
     })
 }

@@ -3,10 +3,17 @@
 //! Invariants: a ring says nothing but "look again", for work or for an end.
 //! Deliberately absent: what or who is meant, and any promise. Polling finds what a lost ring told.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+
+/// Commits closer together than this share a ring.
+const APART: Duration = Duration::from_millis(2);
+/// The longest that other processes wait for one while there is always more to tell.
+const FAR_APART: Duration = Duration::from_millis(16);
 
 /// Pulled by our commits, heard by everybody who waits.
 #[derive(Default)]
@@ -33,13 +40,45 @@ impl Ring {
     pub(crate) const ALL: Self = Self { ready: true, ended: true };
 }
 
+/// The time between two rings for other processes, each of which costs the server and them
+/// something: twice as long whenever there is more to tell after it.
+pub(crate) struct Pauses(Duration);
+
+impl Pauses {
+    pub(crate) fn new() -> Self {
+        Self(APART)
+    }
+
+    pub(crate) async fn pause(&mut self, bell: &Bell) {
+        tokio::time::sleep(self.0).await;
+        self.0 = match bell.is_pulled() {
+            true => (self.0 * 2).min(FAR_APART),
+            false => APART,
+        };
+    }
+}
+
 impl Bell {
+    fn is_pulled(&self) -> bool {
+        self.is_ready.load(Ordering::Acquire) || self.has_ended.load(Ordering::Acquire)
+    }
+
     /// Asks for the others to be told soon.
     pub(crate) fn pull(&self, ready: bool, ended: bool) {
         self.is_ready.fetch_or(ready, Ordering::AcqRel);
         self.has_ended.fetch_or(ended, Ordering::AcqRel);
         if ready || ended {
             self.pulled.notify_one();
+        }
+    }
+
+    /// Tells those who wait here of all commits since the last time, once, and has the others told.
+    pub(crate) async fn tell_here(&self, others: &Bell) -> Infallible {
+        loop {
+            let ring = self.pulled().await;
+            self.ring(ring);
+            others.pull(ring.ready, ring.ended);
+            tokio::time::sleep(APART).await;
         }
     }
 

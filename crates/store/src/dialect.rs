@@ -111,6 +111,15 @@ impl Dialect {
             ("by_unsealed", Postgres) => "",
             ("by_unsealed", Mysql) => "FORCE INDEX (domain_events_unsealed)",
             ("never", _) => "9223372036854775807",
+            // What a claim changes.
+            ("as_claimed", _) => {
+                "prev_status = status, status = :to, worker = :worker, epoch = epoch + 1, \
+                 attempts = attempts + :attempt, started_at = COALESCE(started_at, :now), \
+                 wake_at = :lease_until, parked = 0, waits = '', updated_at = :now, \
+                 deadline_at = CASE WHEN deadline_at IS NOT NULL OR timeout_us IS NULL \
+                 THEN deadline_at WHEN timeout_us > 9223372036854775807 - :now \
+                 THEN 9223372036854775807 ELSE :now + timeout_us END"
+            }
             // A queue and a partition as one value; keys hold no line breaks.
             ("place", Sqlite | Postgres) => "queue || '\n' || partition_key",
             ("place", Mysql) => "CONCAT(queue, '\n', partition_key)",

@@ -172,7 +172,12 @@ pub(crate) fn one_of<'a>(
             let cases: String = these.map(|one| format!("WHEN '{one}' THEN 1 ")).collect();
             format!("CASE {text} {cases}ELSE 0 END")
         }
-        Dialect::Postgres | Dialect::Mysql => {
+        // One value instead of one for each: Postgres reads the text anew for every statement.
+        Dialect::Postgres => {
+            let list: Vec<&str> = these.collect();
+            format!("{text} = ANY ('{{{}}}'::text[])", list.join(","))
+        }
+        Dialect::Mysql => {
             let list: Vec<String> = these.map(|one| format!("'{one}'")).collect();
             format!("{text} IN ({})", list.join(", "))
         }

@@ -160,7 +160,8 @@ pub(crate) async fn at_once<S: Session>(session: &mut S, op: &Op) -> Result<Opti
     let answer = tokio::time::timeout(SILENCE, session.at_once(op)).await;
     let done = heard(session, answer);
     let done = in_commit(session, done);
-    if let Ok(Some(_)) = &done {
+    // A wake that is answered so has only looked.
+    if matches!(&done, Ok(Some(reply)) if !matches!(reply, Reply::Wake(_))) {
         session.committed();
     }
     done

@@ -206,6 +206,76 @@ async fn a_batch_is_a_few_statements_on_every_server() {
     }
 }
 
+/// A claim is a few statements however many runs it takes, and one fewer on Postgres, which finds and
+/// changes them at once. Who has no place does not look at what waits; who wakes nothing looks once.
+#[tokio::test]
+async fn a_claim_is_a_few_statements_and_a_vain_one_is_fewer() {
+    for db in TestDb::all() {
+        let store = steadfast_store::open(&db.url).await.unwrap();
+        let at = Timestamp::from_micros;
+        let put = PutQueue {
+            workspace: "w".into(),
+            queue: QueueRow {
+                name: "q".into(),
+                worker_concurrency: Some(10),
+                ..QueueRow::default()
+            },
+            now: at(1),
+        };
+        store.ask(put).await.unwrap();
+        for n in 0..30 {
+            let queued = Start { run_id: format!("r{n:02}"), queue: "q".into(), ..start() };
+            store.ask(Start { claim: None, ..queued }).await.unwrap();
+        }
+        let dequeue = |has| Dequeue {
+            workspace: "w".into(),
+            queue: "q".into(),
+            worker: "me".into(),
+            app_version: String::new(),
+            limit: 100,
+            worker_has: vec![(String::new(), has)],
+            after_partition: String::new(),
+            lease_until: at(1_000_000),
+            now: at(2),
+        };
+        let wake = Wake {
+            workspace: "w".into(),
+            worker: "me".into(),
+            app_version: String::new(),
+            limit: 100,
+            worker_has: Vec::new(),
+            lease_until: at(1_000_000),
+            now: at(3),
+        };
+        let (claim, look) = match db.kind() {
+            DbKind::Sqlite => (3, 3),
+            DbKind::Postgres => (2, 1),
+            DbKind::Mysql => (3, 1),
+        };
+        let costs: [(Op, usize, u64); 3] = [
+            (Op::Dequeue(dequeue(0)), 10, claim),
+            (Op::Dequeue(dequeue(10)), 0, 1),
+            (Op::Wake(wake), 0, look),
+        ];
+        for (op, runs, statements) in costs {
+            let (name, before) = (op.name(), store.tally());
+            let (Reply::Dequeue(claimed) | Reply::Wake(claimed)) = store.call(op).await.unwrap()
+            else {
+                panic!("{name} claims");
+            };
+            let spent = store.tally().since(before);
+            assert_eq!(
+                (claimed.runs.len(), spent.statements),
+                (runs, statements),
+                "{:?} {name}",
+                db.kind()
+            );
+            let ids: Vec<_> = claimed.runs.iter().map(|run| run.run_id.clone()).collect();
+            assert!(ids.is_sorted(), "{ids:?}");
+        }
+    }
+}
+
 /// What a chain of policies adds to a submission: one row, and no commit.
 #[tokio::test]
 async fn a_judgement_is_one_more_row_and_no_more_commits() {

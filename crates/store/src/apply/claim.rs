@@ -11,7 +11,7 @@ use steadfast_core::{
 
 use super::{follow, queue, rows, steer};
 use crate::error::Error;
-use crate::gate::{Tx, first, params};
+use crate::gate::{Params, Tx, fields, first, params};
 use crate::op::{Beaten, Claimed, Dequeue, Heartbeat, QueueRow, RunRow, TakeOver, TakenOver, Wake};
 
 pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, Error> {
@@ -24,7 +24,9 @@ pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, E
         return Ok(claimed);
     }
     let limit = op.limit.min(limits::CLAIM_BATCH);
-    for partition in partitions(tx, op, &queue).await? {
+    let partitions = partitions(tx, op, &queue).await?;
+    let mut looked = partitions.is_empty();
+    for partition in partitions {
         let left = limit - claimed.runs.len();
         if left == 0 {
             break;
@@ -36,10 +38,12 @@ pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, E
         }
         let take = usize::try_from(free).unwrap_or(0).min(left);
         if take > 0 {
+            looked = true;
             claimed.runs.extend(take_from(tx, op, &queue, &partition, take).await?);
         }
     }
-    if claimed.runs.is_empty() && claimed.next_at.is_none() {
+    // Who has no room goes by its places. To look all the same would be to pass by all that waits.
+    if looked && claimed.runs.is_empty() && claimed.next_at.is_none() {
         let at = params! { workspace: ws, queue: &op.queue, now: op.now };
         claimed.next_at = match first(tx, "run_next_ready", at).await? {
             Some(mut row) => Some(row.time()?),
@@ -100,18 +104,21 @@ async fn take_from(
     partition: &str,
     take: usize,
 ) -> Result<Vec<RunRow>, Error> {
-    let at = params! {
+    let line = params! {
         workspace: &op.workspace, queue: &op.queue, partition_key: partition, now: op.now,
         app_version: &op.app_version, limit: take,
     };
-    let mut runs = rows::runs(tx.query("run_dequeue_select", at).await?)?;
-    if follow::expire(tx, &op.workspace, &runs, op.now).await? {
-        // What has ended may have taken others of these with it: its children.
-        let left = rows::runs(tx.query("run_dequeue_select", at).await?)?;
-        runs.retain(|run| left.iter().any(|other| other.run_id == run.run_id));
-    }
     let claim = Claim { ws: &op.workspace, worker: &op.worker, until: op.lease_until, now: op.now };
-    claim.take(tx, &mut runs, 1).await?;
+    let mut runs = claim.take_plain(tx, queue, line).await?;
+    if runs.is_empty() {
+        runs = rows::runs(tx.query("run_dequeue_select", line).await?)?;
+        if follow::expire(tx, &op.workspace, &runs, op.now).await? {
+            // What has ended may have taken others of these with it: its children.
+            let left = rows::runs(tx.query("run_dequeue_select", line).await?)?;
+            runs.retain(|run| left.iter().any(|other| other.run_id == run.run_id));
+        }
+        claim.take(tx, &mut runs, 1).await?;
+    }
     for run in &runs {
         let token = format!("{}#{}", run.run_id, run.epoch);
         queue::note_start(tx, &op.workspace, queue, partition, &token, op.now).await?;
@@ -127,6 +134,31 @@ struct Claim<'a> {
 }
 
 impl Claim<'_> {
+    /// Finds and claims the first in line as one statement, where there is one. None when nothing
+    /// was claimed: nothing waits, or some of it is a command's, which may have expired.
+    async fn take_plain(
+        &self,
+        tx: &mut impl Tx,
+        queue: &QueueRow,
+        line: Params<'_>,
+    ) -> Result<Vec<RunRow>, Error> {
+        if !tx.claims_at_once() {
+            return Ok(Vec::new());
+        }
+        let arrow = arrow(RunStatus::Enqueued, RunEvent::Claim)?;
+        let mut set = line.to_vec();
+        set.extend(fields! {
+            to: arrow.to().as_str(), worker: self.worker, attempt: 1i64, lease_until: self.until,
+        });
+        let mut runs = rows::runs(tx.query("run_dequeue_claim", &set).await?)?;
+        // They come in the order in which they lie in the table.
+        runs.sort_by(|one, other| {
+            let place = |run: &RunRow| (queue.rank(run.priority), run.ready_at);
+            place(one).cmp(&place(other)).then_with(|| one.run_id.cmp(&other.run_id))
+        });
+        Ok(runs)
+    }
+
     /// Claims locked rows, all in the same status, in the database and in memory alike.
     async fn take(&self, tx: &mut impl Tx, runs: &mut [RunRow], attempt: i64) -> Result<(), Error> {
         let Some(head) = runs.first() else {
@@ -212,6 +244,21 @@ impl Rooms {
         *has += 1;
         *has <= limit
     }
+}
+
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+/// The answer to a wake where nothing is due, which is most of them, by one look that locks nothing.
+pub(super) async fn nothing_to_wake(tx: &mut impl Tx, op: &Wake) -> Result<Option<Claimed>, Error> {
+    let any = params! { workspace: &op.workspace, now: i64::MIN };
+    let next_at = match first(tx, "run_next_wake", any).await? {
+        Some(mut row) => row.time()?,
+        None => Timestamp::NEVER,
+    };
+    if next_at <= op.now {
+        return Ok(None);
+    }
+    let next_at = Some(next_at).filter(|at| *at != Timestamp::NEVER);
+    Ok(Some(Claimed { next_at, ..Claimed::default() }))
 }
 
 pub(super) async fn wake(tx: &mut impl Tx, op: &Wake) -> Result<Claimed, Error> {

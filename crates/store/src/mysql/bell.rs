@@ -14,7 +14,7 @@ use mysql_async::prelude::Queryable;
 use super::connection::{Connector, sorted};
 use super::fault;
 use crate::backend::{Backoff, random};
-use crate::bell::{Bell, Ring};
+use crate::bell::{Bell, Pauses, Ring};
 use crate::error::Error;
 use crate::session::Fault;
 
@@ -22,30 +22,36 @@ use crate::session::Fault;
 const LISTEN: &str = "DO SLEEP(60) /* steadfast listens */";
 /// A sleep that was cut short, where that is an error.
 const INTERRUPTED: u16 = 1317;
-/// Commits closer together than this share a ring.
-const APART: Duration = Duration::from_millis(2);
 /// Whoever found no other listener looks for one again after this.
 const ALONE: Duration = Duration::from_millis(500);
 
 /// Rings and listens for as long as the store is open.
 pub(super) async fn ring(connector: Arc<Connector>, bell: Arc<Bell>) {
-    let mut backoff = Backoff::new();
-    loop {
-        if let Err(error) = attend(&connector, &bell, &mut backoff).await {
-            tracing::debug!(%error, "nobody is told for now");
+    let (others, mut backoff) = (Bell::default(), Backoff::new());
+    let attend = async {
+        loop {
+            if let Err(error) = attend(&connector, &bell, &others, &mut backoff).await {
+                tracing::debug!(%error, "nobody is told for now");
+            }
+            tokio::time::sleep(backoff.wait(random())).await;
         }
-        tokio::time::sleep(backoff.wait(random())).await;
-    }
+    };
+    tokio::join!(bell.tell_here(&others), attend);
 }
 
 /// Two connections' worth: one that sleeps, and one that wakes others.
-async fn attend(connector: &Connector, bell: &Bell, backoff: &mut Backoff) -> Result<(), Error> {
+async fn attend(
+    connector: &Connector,
+    bell: &Bell,
+    others: &Bell,
+    backoff: &mut Backoff,
+) -> Result<(), Error> {
     let (ear, hand) = (connector.connect_raw().await?, connector.connect_raw().await?);
     *backoff = Backoff::new();
     let own = ear.id();
     tokio::select! {
         ended = listen(ear, bell) => ended,
-        ended = wake_others(hand, bell, own) => ended,
+        ended = wake_others(hand, others, own) => ended,
     }
 }
 
@@ -60,18 +66,18 @@ async fn listen(mut ear: Conn, bell: &Bell) -> Result<(), Error> {
     }
 }
 
-async fn wake_others(mut hand: Conn, bell: &Bell, own: u32) -> Result<(), Error> {
+async fn wake_others(mut hand: Conn, others: &Bell, own: u32) -> Result<(), Error> {
     let listeners = format!(
         "SELECT id FROM information_schema.processlist \
          WHERE db = DATABASE() AND info = '{LISTEN}' AND id <> {own}"
     );
-    let mut alone_since: Option<Instant> = None;
+    let (mut alone_since, mut pauses) = (None::<Instant>, Pauses::new());
     loop {
-        bell.ring(bell.pulled().await);
+        others.pulled().await;
         if alone_since.is_none_or(|since| since.elapsed() > ALONE) {
-            let others: Vec<u64> = hand.query(&listeners).await.map_err(sorted)?;
-            alone_since = others.is_empty().then(Instant::now);
-            for id in others {
+            let found: Vec<u64> = hand.query(&listeners).await.map_err(sorted)?;
+            alone_since = found.is_empty().then(Instant::now);
+            for id in found {
                 match hand.query_drop(format!("KILL QUERY {id}")).await {
                     // Gone meanwhile, or another user's.
                     Err(mysql_async::Error::Server(error))
@@ -80,6 +86,6 @@ async fn wake_others(mut hand: Conn, bell: &Bell, own: u32) -> Result<(), Error>
                 }
             }
         }
-        tokio::time::sleep(APART).await;
+        pauses.pause(others).await;
     }
 }

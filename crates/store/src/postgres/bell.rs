@@ -16,7 +16,7 @@ use tokio_postgres::{AsyncMessage, Client};
 
 use super::connection::{Connector, sorted};
 use crate::backend::{Backoff, random};
-use crate::bell::{Bell, Ring};
+use crate::bell::{Bell, Pauses, Ring};
 use crate::error::Error;
 
 /// What a notification says: something is ready, a run has ended, both, or that somebody has come.
@@ -25,33 +25,35 @@ const ENDED: char = 'e';
 const HERE: char = 'h';
 /// The lock of all who listen; its second part is the channel.
 const LISTENERS: i32 = 0x5EAD_FA57;
-/// Commits closer together than this share a notification.
-const APART: Duration = Duration::from_millis(2);
 /// How often it is looked whether others listen.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Sends and receives notifications for as long as the store is open.
 pub(super) async fn ring(connector: Arc<Connector>, bell: Arc<Bell>, channel: String) {
-    let mut backoff = Backoff::new();
-    loop {
-        match attend(&connector, &bell, &channel, &mut backoff).await {
-            Ok(()) => tracing::debug!("the notification connection ended"),
-            Err(error) => tracing::debug!(%error, "no notifications for now"),
+    let (others, mut backoff) = (Bell::default(), Backoff::new());
+    let attend = async {
+        loop {
+            match attend(&connector, &bell, &others, &channel, &mut backoff).await {
+                Ok(()) => tracing::debug!("the notification connection ended"),
+                Err(error) => tracing::debug!(%error, "no notifications for now"),
+            }
+            tokio::time::sleep(backoff.wait(random())).await;
         }
-        tokio::time::sleep(backoff.wait(random())).await;
-    }
+    };
+    tokio::join!(bell.tell_here(&others), attend);
 }
 
 /// One connection's worth of notifications.
 async fn attend(
     connector: &Connector,
     bell: &Bell,
+    others: &Bell,
     channel: &str,
     backoff: &mut Backoff,
 ) -> Result<(), Error> {
     let (client, mut connection) = connector.connect_raw().await?;
     let mut messages = stream::poll_fn(move |context| connection.poll_message(context));
-    let ear = Ear { client: &client, bell, channel, company: Mutex::default() };
+    let ear = Ear { client: &client, bell, others, channel, company: Mutex::default() };
     let listen = async {
         ear.listen().await?;
         *backoff = Backoff::new();
@@ -86,6 +88,8 @@ struct Company {
 struct Ear<'a> {
     client: &'a Client,
     bell: &'a Bell,
+    /// Pulled for those who do not share this store.
+    others: &'a Bell,
     channel: &'a str,
     company: Mutex<Company>,
 }
@@ -130,11 +134,11 @@ impl Ear<'_> {
         }
     }
 
-    /// Tells of all commits since the last time, once.
+    /// Tells others of all commits since the last time, once.
     async fn tell(&self) -> Result<(), Error> {
+        let mut pauses = Pauses::new();
         loop {
-            let ring = self.bell.pulled().await;
-            self.bell.ring(ring);
+            let ring = self.others.pulled().await;
             let is_alone = self.company().is_alone;
             if !is_alone {
                 let says = [ring.ready.then_some(READY), ring.ended.then_some(ENDED)];
@@ -142,7 +146,7 @@ impl Ear<'_> {
                 let sql = format!("NOTIFY {}, '{payload}'", self.channel);
                 self.client.batch_execute(&sql).await.map_err(sorted)?;
             }
-            tokio::time::sleep(APART).await;
+            pauses.pause(self.others).await;
         }
     }
 

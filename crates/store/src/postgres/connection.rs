@@ -392,6 +392,10 @@ impl Tx for Host<'_> {
         Some(&mut self.memo)
     }
 
+    fn claims_at_once(&self) -> bool {
+        true
+    }
+
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
         let rendered = statement::render(Dialect::Postgres, name, "", params);
         let prepared = self.session.prepared(&rendered.sql).await?;

@@ -60,11 +60,7 @@ WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_ac
 ORDER BY sort_rank, ready_at LIMIT 1;
 
 -- name: run_claim
-UPDATE run SET prev_status = status, status = :to, worker = :worker, epoch = epoch + 1,
-    attempts = attempts + :attempt, started_at = COALESCE(started_at, :now), wake_at = :lease_until,
-    parked = 0, waits = '', updated_at = :now,
-    deadline_at = CASE WHEN deadline_at IS NOT NULL OR timeout_us IS NULL THEN deadline_at
-        WHEN timeout_us > {{never}} - :now THEN {{never}} ELSE :now + timeout_us END
+UPDATE run SET {{as_claimed}}
 WHERE {{these_runs}} AND status = :from;
 
 -- name: run_wake_select

@@ -43,7 +43,7 @@ CREATE TABLE run (
     context {{text}},
     PRIMARY KEY (workspace, run_id) {{roomy}},
     CONSTRAINT run_lifecycle CHECK ({{arrows:run}}),
-    CONSTRAINT run_over_iff_finished CHECK ((status IN ('ENQUEUED', 'PENDING')) = (finished_at IS NULL)),
+    CONSTRAINT run_over_iff_finished CHECK (({{one_of:status ENQUEUED PENDING}}) = (finished_at IS NULL)),
     CONSTRAINT run_owned_iff_executing CHECK (
         parked + CASE WHEN worker = '' THEN 0 ELSE 1 END = CASE WHEN status = 'PENDING' THEN 1 ELSE 0 END)
 ) {{end}};

@@ -24,6 +24,13 @@ JOIN run ON run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch 
     AND run.worker = :worker AND run.status = 'PENDING'
 FOR NO KEY UPDATE OF run;
 
+-- The last records of runs that end in the same batch: there the end checks the fence, and spoils the batch.
+-- name: all_step_insert_last
+INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
+SELECT n.workspace, n.function_id, n.seq, n.name, n.kind, n.state, n.input, n.output, n.error, n.child_run_id,
+    n.attempt, n.started_at, n.completed_at, n.next_at, n.run_id, n.epoch
+FROM unnest(:rows::step[]) AS n;
+
 -- name: all_run_held
 SELECT run.run_id, run.epoch, run.worker
 FROM unnest(:workspace, :run_id) AS n (workspace, run_id)
@@ -63,6 +70,19 @@ WITH held AS (
 UPDATE run SET prev_status = run.status, status = :to, output = :result, error = :failure, worker = '',
     wake_at = {{never}}, parked = 0, waits = '', finished_at = :now, updated_at = :now
 FROM recorded WHERE run.workspace = recorded.workspace AND run.run_id = recorded.run_id;
+
+-- What is first in line on a queue, found, locked and claimed. The first look says where in the table it lies. Nothing is
+-- claimed if any of it is a command's: it may have expired, which is looked at first.
+-- name: run_dequeue_claim
+WITH line AS (
+    SELECT ctid AS place, context FROM run
+    WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}}
+        AND partition_key = :partition_key AND ready_at <= :now AND app_version IN ('', :app_version)
+    ORDER BY sort_rank, ready_at, run_id LIMIT :limit {{skip_locked}}
+)
+UPDATE run SET {{as_claimed}}
+WHERE ctid = ANY (ARRAY(SELECT place FROM line WHERE NOT EXISTS (SELECT 1 FROM line WHERE context IS NOT NULL)))
+RETURNING {{run_columns}};
 
 -- Second, many operations of different runs on MySQL and MariaDB. What stands in double brackets is repeated for each of
 -- `:rows`, the comma before the first left out; a repeated row changes nothing the second time. Runs are locked by their

@@ -33,7 +33,9 @@ impl Model {
         };
         let mut left = op.limit.min(limits::CLAIM_BATCH);
         let mut eases = Vec::new();
-        for partition in self.partitions(op, &queue) {
+        let partitions = self.partitions(op, &queue);
+        let mut looked = partitions.is_empty();
+        for partition in partitions {
             if left == 0 {
                 break;
             }
@@ -43,6 +45,7 @@ impl Model {
                 eases.extend(eases_at);
                 continue;
             }
+            looked = true;
             let take = usize::try_from(free).unwrap_or(usize::MAX).min(left);
             let line = self.first_in_line(op, &queue, &partition, take);
             for run_id in &line {
@@ -61,7 +64,7 @@ impl Model {
             }
         }
         claimed.next_at = eases.into_iter().min();
-        if claimed.runs.is_empty() && claimed.next_at.is_none() {
+        if looked && claimed.runs.is_empty() && claimed.next_at.is_none() {
             claimed.next_at = self.next_ready(op, &queue);
         }
         claimed

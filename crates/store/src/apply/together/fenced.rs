@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use futures::future::try_join4;
+use futures::future::try_join5;
 
 use super::{Crowd, Done, lease};
 use crate::apply::{own, queue, start};
@@ -24,12 +24,14 @@ pub(crate) async fn together<T: Tx>(
         return Ok(vec![None; ops.len()]);
     };
     let (mut first, mut second, mut third, mut fourth) = (gate(), gate(), gate(), gate());
-    // All are under way at once, records before what closes their runs.
-    let (started, recorded, ended, suspended) = try_join4(
+    let mut fifth = gate();
+    // All are under way at once, records before what suspends their runs.
+    let (started, recorded, ended, suspended, ()) = try_join5(
         start_all(&mut first, &starts),
         record_all(&mut second, worker, &owned),
         end_all(&mut third, ws, &owned),
         suspend_all(&mut fourth, &owned),
+        record_last(&mut fifth, &owned),
     )
     .await?;
     Ok(super::in_place(ops.len(), [started, recorded, ended, suspended].into_iter().flatten()))
@@ -54,12 +56,28 @@ async fn start_all(tx: &mut impl Tx, starts: &[(usize, &Start)]) -> Result<Done,
     Ok(done)
 }
 
-/// Writes the records of every run whose lease is good, which it stays until this transaction ends.
-async fn record_all(tx: &mut impl Tx, worker: &str, owned: &[(usize, &Op)]) -> Result<Done, Error> {
-    let mut rows: Vec<Fields<'_>> = Vec::new();
-    for (lease, entries) in owned.iter().filter_map(|(_, op)| lease(op)) {
+/// Writes the last records of runs that end here, whose fences their ends check.
+async fn record_last(tx: &mut impl Tx, owned: &[(usize, &Op)]) -> Result<(), Error> {
+    let rows = records(owned, |op| matches!(op, Op::Finish(_)));
+    if !rows.is_empty() {
+        tx.execute("all_step_insert_last", params! { rows: rows }).await?;
+    }
+    Ok(())
+}
+
+/// The columns of the records of some operations.
+fn records<'a>(owned: &[(usize, &'a Op)], which: impl Fn(&Op) -> bool) -> Vec<Fields<'a>> {
+    let mut rows = Vec::new();
+    let some = owned.iter().filter(|(_, op)| which(op));
+    for (lease, entries) in some.filter_map(|(_, op)| lease(op)) {
         rows.extend(entries.iter().map(|entry| own::record_fields(lease, &entry.record)));
     }
+    rows
+}
+
+/// Writes the records of every run whose lease is good, which it stays until this transaction ends.
+async fn record_all(tx: &mut impl Tx, worker: &str, owned: &[(usize, &Op)]) -> Result<Done, Error> {
+    let rows = records(owned, |op| !matches!(op, Op::Finish(_)));
     if rows.is_empty() {
         return Ok(Done::new());
     }
@@ -74,9 +92,9 @@ async fn record_all(tx: &mut impl Tx, worker: &str, owned: &[(usize, &Op)]) -> R
     if are_all {
         return Ok(records.map(done).collect());
     }
-    // Some lease is void. Whose run is closed here as well may have been closed before its record.
-    let closes = |op: &Op| !matches!(op, Op::Record(_));
-    if owned.iter().any(|(_, op)| closes(op) && lease(op).is_some_and(|(_, of)| !of.is_empty())) {
+    // Some lease is void. Whose run is suspended here as well may have been so before its record.
+    let is_doubtful = |op: &Op| matches!(op, Op::Suspend(op) if !op.entries.is_empty());
+    if owned.iter().any(|(_, op)| is_doubtful(op)) {
         return Err(Error::Transient("a lease of the batch is void".to_owned()));
     }
     let which = records.clone().map(|(_, lease)| held_key(lease)).collect();
