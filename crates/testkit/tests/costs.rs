@@ -206,6 +206,32 @@ async fn a_batch_is_a_few_statements_on_every_server() {
     }
 }
 
+/// Changing a queue does not touch what waits on it, unless its order changes.
+#[tokio::test]
+async fn a_queue_is_changed_without_its_runs() {
+    for db in TestDb::all() {
+        let store = steadfast_store::open(&db.url).await.unwrap();
+        let put = |worker_concurrency, priorities| PutQueue {
+            workspace: "w".into(),
+            queue: QueueRow {
+                name: "q".into(),
+                worker_concurrency,
+                priorities,
+                ..QueueRow::default()
+            },
+            now: Timestamp::from_micros(1),
+        };
+        // Made; kept, looked at and changed; besides, what waits in partitions loses them, and in
+        // the last case everything that waits is put in order.
+        let costs = [(put(None, false), 2), (put(Some(5), false), 4), (put(Some(5), true), 5)];
+        for (put, statements) in costs {
+            let before = store.tally();
+            store.ask(put).await.unwrap();
+            assert_eq!(store.tally().since(before).statements, statements, "{:?}", db.kind());
+        }
+    }
+}
+
 /// A claim is a few statements however many runs it takes, and one fewer on Postgres, which finds and
 /// changes them at once. Who has no place does not look at what waits; who wakes nothing looks once.
 #[tokio::test]

@@ -227,15 +227,22 @@ pub(super) async fn put(tx: &mut impl Tx, op: &PutQueue) -> Result<QueuePut, Err
         memo.clear();
     }
     let created = tx.execute("queue_insert", fields).await? == 1;
+    let before = match created {
+        // The default queue is there before it is made.
+        true => Some(QueueRow::default()),
+        false => first(tx, "queue_lock", fields).await?.map(rows::queue).transpose()?,
+    };
     if !created {
         tx.execute("queue_update", fields).await?;
     }
-    // What already waits follows the new order.
     let on = params! {
         workspace: ws, queue: &queue.name, priorities: queue.priorities,
         background: limits::BACKGROUND_PRIORITY,
     };
-    tx.execute("run_set_rank", on).await?;
+    // What already waits follows the new order. Much may wait, and most puts change no order.
+    if before.is_none_or(|before| before.priorities != queue.priorities) {
+        tx.execute("run_set_rank", on).await?;
+    }
     if !queue.partitioned {
         tx.execute("run_clear_partition", on).await?;
     }

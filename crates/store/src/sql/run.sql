@@ -171,7 +171,7 @@ WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_ac
 
 -- name: run_clear_partition
 UPDATE run SET partition_key = ''
-WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}} AND partition_key <> '';
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}} AND partition_key > '';
 
 -- name: run_held
 SELECT COUNT(*) FROM run
