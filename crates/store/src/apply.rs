@@ -41,8 +41,6 @@ pub(crate) use together::together;
 
 use crate::error::Error;
 use crate::gate::Tx;
-#[cfg(feature = "postgres")]
-use crate::op::Finish;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use crate::op::Written;
 use crate::op::{Op, Reply};
@@ -141,9 +139,13 @@ pub(crate) async fn at_once(tx: &mut impl Tx, op: &Op) -> Result<Option<Reply>, 
 }
 
 #[cfg(feature = "postgres")]
-/// The same for the end of a run.
-pub(crate) async fn end_at_once(tx: &mut impl Tx, op: &Finish) -> Result<Option<Reply>, Error> {
-    Ok(own::finish_held(tx, op).await?.then_some(Reply::Finish(Written::Done)))
+/// The same for the end of a run, and for claims from a queue.
+pub(crate) async fn move_at_once(tx: &mut impl Tx, op: &Op) -> Result<Option<Reply>, Error> {
+    Ok(match op {
+        Op::Finish(op) => own::finish_held(tx, op).await?.then_some(Reply::Finish(Written::Done)),
+        Op::Dequeue(op) => claim::dequeue_at_once(tx, op).await?.map(Reply::Dequeue),
+        _ => None,
+    })
 }
 
 /// Whether a batch must not carry on after this reply as if the operation had succeeded: the

@@ -51,10 +51,14 @@ impl Pauses {
 
     pub(crate) async fn pause(&mut self, bell: &Bell) {
         tokio::time::sleep(self.0).await;
-        self.0 = match bell.is_pulled() {
+        self.0 = self.next(bell.is_pulled());
+    }
+
+    fn next(&self, is_more: bool) -> Duration {
+        match is_more {
             true => (self.0 * 2).min(FAR_APART),
             false => APART,
-        };
+        }
     }
 }
 
@@ -113,5 +117,20 @@ impl Bell {
     /// The same for the next ring for work.
     pub(crate) fn heard(&self) -> Notified<'_> {
         self.rung.notified()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_are_told_less_often_while_there_is_always_more_to_tell() {
+        let mut pauses = Pauses::new();
+        let more = [true, true, true, true, false, true].map(|is_more| {
+            pauses.0 = pauses.next(is_more);
+            pauses.0.as_millis()
+        });
+        assert_eq!(more, [4, 8, 16, 16, 2, 4]);
     }
 }

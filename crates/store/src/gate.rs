@@ -196,11 +196,6 @@ pub(crate) trait Tx {
         None
     }
 
-    /// Whether one statement can find rows, lock them, change them and tell of them.
-    fn claims_at_once(&self) -> bool {
-        false
-    }
-
     /// Runs a named statement; gives the number of rows it changed.
     async fn execute(&mut self, statement: &'static str, params: Params<'_>) -> Result<u64, Error>;
 

@@ -11,7 +11,7 @@ use steadfast_core::{
 
 use super::{follow, queue, rows, steer};
 use crate::error::Error;
-use crate::gate::{Params, Tx, fields, first, params};
+use crate::gate::{Tx, first, params};
 use crate::op::{Beaten, Claimed, Dequeue, Heartbeat, QueueRow, RunRow, TakeOver, TakenOver, Wake};
 
 pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, Error> {
@@ -42,6 +42,7 @@ pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, E
             claimed.runs.extend(take_from(tx, op, &queue, &partition, take).await?);
         }
     }
+    claimed.full = !queue.partitioned && worker_room(op, &queue, "") <= count(&claimed.runs);
     // Who has no room goes by its places. To look all the same would be to pass by all that waits.
     if looked && claimed.runs.is_empty() && claimed.next_at.is_none() {
         let at = params! { workspace: ws, queue: &op.queue, now: op.now };
@@ -51,6 +52,39 @@ pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, E
         };
     }
     Ok(claimed)
+}
+
+#[cfg(feature = "postgres")]
+/// Claims from a queue as one statement. `None` when nothing was written: nothing waits, something of
+/// it is a command's, which may have expired, or the queue has more to it than a limit per worker.
+pub(super) async fn dequeue_at_once(
+    tx: &mut impl Tx,
+    op: &Dequeue,
+) -> Result<Option<Claimed>, Error> {
+    let has: i64 = op.worker_has.iter().map(|(_, runs)| runs).sum();
+    let arrow = arrow(RunStatus::Enqueued, RunEvent::Claim)?;
+    let set = params! {
+        workspace: &op.workspace, queue: &op.queue, limit: op.limit.min(limits::CLAIM_BATCH),
+        has: has, app_version: &op.app_version, to: arrow.to().as_str(), worker: &op.worker,
+        attempt: 1i64, lease_until: op.lease_until, now: op.now,
+    };
+    let (mut line, mut limit) = (Vec::new(), None);
+    for mut row in tx.query("run_dequeue_claim", set).await? {
+        limit = row.opt_int()?;
+        line.push((row.int()?, rows::run(row)?));
+    }
+    // They come in the order in which they lie in the table.
+    line.sort_by(|(rank, run), (other_rank, other)| {
+        let order = rank.cmp(other_rank).then(run.ready_at.cmp(&other.ready_at));
+        order.then_with(|| run.run_id.cmp(&other.run_id))
+    });
+    let runs: Vec<RunRow> = line.into_iter().map(|(_, run)| run).collect();
+    let full = limit.is_some_and(|limit| limit <= has + count(&runs));
+    Ok((!runs.is_empty()).then(|| Claimed { runs, full, ..Claimed::default() }))
+}
+
+fn count(runs: &[RunRow]) -> i64 {
+    i64::try_from(runs.len()).unwrap_or(i64::MAX)
 }
 
 /// The partitions to look at, beginning after the one served last and going round once.
@@ -104,21 +138,18 @@ async fn take_from(
     partition: &str,
     take: usize,
 ) -> Result<Vec<RunRow>, Error> {
-    let line = params! {
+    let at = params! {
         workspace: &op.workspace, queue: &op.queue, partition_key: partition, now: op.now,
         app_version: &op.app_version, limit: take,
     };
-    let claim = Claim { ws: &op.workspace, worker: &op.worker, until: op.lease_until, now: op.now };
-    let mut runs = claim.take_plain(tx, queue, line).await?;
-    if runs.is_empty() {
-        runs = rows::runs(tx.query("run_dequeue_select", line).await?)?;
-        if follow::expire(tx, &op.workspace, &runs, op.now).await? {
-            // What has ended may have taken others of these with it: its children.
-            let left = rows::runs(tx.query("run_dequeue_select", line).await?)?;
-            runs.retain(|run| left.iter().any(|other| other.run_id == run.run_id));
-        }
-        claim.take(tx, &mut runs, 1).await?;
+    let mut runs = rows::runs(tx.query("run_dequeue_select", at).await?)?;
+    if follow::expire(tx, &op.workspace, &runs, op.now).await? {
+        // What has ended may have taken others of these with it: its children.
+        let left = rows::runs(tx.query("run_dequeue_select", at).await?)?;
+        runs.retain(|run| left.iter().any(|other| other.run_id == run.run_id));
     }
+    let claim = Claim { ws: &op.workspace, worker: &op.worker, until: op.lease_until, now: op.now };
+    claim.take(tx, &mut runs, 1).await?;
     for run in &runs {
         let token = format!("{}#{}", run.run_id, run.epoch);
         queue::note_start(tx, &op.workspace, queue, partition, &token, op.now).await?;
@@ -134,31 +165,6 @@ struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Finds and claims the first in line as one statement, where there is one. None when nothing
-    /// was claimed: nothing waits, or some of it is a command's, which may have expired.
-    async fn take_plain(
-        &self,
-        tx: &mut impl Tx,
-        queue: &QueueRow,
-        line: Params<'_>,
-    ) -> Result<Vec<RunRow>, Error> {
-        if !tx.claims_at_once() {
-            return Ok(Vec::new());
-        }
-        let arrow = arrow(RunStatus::Enqueued, RunEvent::Claim)?;
-        let mut set = line.to_vec();
-        set.extend(fields! {
-            to: arrow.to().as_str(), worker: self.worker, attempt: 1i64, lease_until: self.until,
-        });
-        let mut runs = rows::runs(tx.query("run_dequeue_claim", &set).await?)?;
-        // They come in the order in which they lie in the table.
-        runs.sort_by(|one, other| {
-            let place = |run: &RunRow| (queue.rank(run.priority), run.ready_at);
-            place(one).cmp(&place(other)).then_with(|| one.run_id.cmp(&other.run_id))
-        });
-        Ok(runs)
-    }
-
     /// Claims locked rows, all in the same status, in the database and in memory alike.
     async fn take(&self, tx: &mut impl Tx, runs: &mut [RunRow], attempt: i64) -> Result<(), Error> {
         let Some(head) = runs.first() else {

@@ -4,7 +4,7 @@
 //! prepared once per connection; a connection whose fault was its own is not used again.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -184,6 +184,9 @@ pub(super) struct PgSession {
     statements: Mutex<HashMap<usize, (Statement, u64)>>,
     counters: Arc<Counters>,
     is_down: AtomicBool,
+    /// The queues from which commands were claimed last, by workspace and name: those are not
+    /// claimed at once, so it is not tried.
+    of_commands: HashSet<(String, String)>,
 }
 
 impl PgSession {
@@ -194,6 +197,22 @@ impl PgSession {
             statements: Mutex::default(),
             counters,
             is_down: AtomicBool::new(false),
+            of_commands: HashSet::new(),
+        }
+    }
+
+    /// Remembers what a claim has found.
+    fn learn(&mut self, op: &Op, applied: &Applied) {
+        let (Op::Dequeue(op), Reply::Dequeue(claimed)) = (op, &applied.reply) else { return };
+        let queue = (op.workspace.clone(), op.queue.clone());
+        match &*claimed.runs {
+            [] => {}
+            runs if runs.iter().any(|run| run.context.is_some()) => {
+                self.of_commands.insert(queue);
+            }
+            _ => {
+                self.of_commands.remove(&queue);
+            }
         }
     }
 
@@ -304,11 +323,16 @@ impl Session for PgSession {
     }
 
     async fn at_once(&mut self, op: &Op) -> Result<Option<Reply>, Error> {
+        if let Op::Dequeue(op) = op
+            && self.of_commands.contains(&(op.workspace.clone(), op.queue.clone()))
+        {
+            return Ok(None);
+        }
         let session = &*self;
         let mut host = Host { session, wrote: false, memo: Memo::default() };
         let done = async {
             match op {
-                Op::Finish(op) => apply::end_at_once(&mut host, op).await,
+                Op::Finish(_) | Op::Dequeue(_) => apply::move_at_once(&mut host, op).await,
                 op => apply::at_once(&mut host, op).await,
             }
         };
@@ -328,7 +352,9 @@ impl Session for PgSession {
         };
         // Polled in this order, so sent in this order.
         let both = try_join(session.batch(begin(kind)), apply.boxed());
-        Ok(session.through(pin!(both)).await?.1)
+        let (_, applied): (_, Vec<Applied>) = session.through(pin!(both)).await?;
+        ops.iter().zip(&applied).for_each(|(op, applied)| self.learn(op, applied));
+        Ok(applied)
     }
 
     async fn run(&mut self, sql: &'static str) -> Result<(), Error> {
@@ -390,10 +416,6 @@ struct Host<'a> {
 impl Tx for Host<'_> {
     fn memo(&mut self) -> Option<&mut Memo> {
         Some(&mut self.memo)
-    }
-
-    fn claims_at_once(&self) -> bool {
-        true
     }
 
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {

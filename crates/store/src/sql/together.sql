@@ -71,18 +71,24 @@ UPDATE run SET prev_status = run.status, status = :to, output = :result, error =
     wake_at = {{never}}, parked = 0, waits = '', finished_at = :now, updated_at = :now
 FROM recorded WHERE run.workspace = recorded.workspace AND run.run_id = recorded.run_id;
 
--- What is first in line on a queue, found, locked and claimed. The first look says where in the table it lies. Nothing is
--- claimed if any of it is a command's: it may have expired, which is looked at first.
+-- What is first in line on a queue, found, locked and claimed. The first look says where in the table it lies. A queue
+-- that has partitions, or limits that must be counted, is not for this; nor is what waits if any of it is a command's,
+-- which may have expired.
 -- name: run_dequeue_claim
 WITH line AS (
     SELECT ctid AS place, context FROM run
     WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}}
-        AND partition_key = :partition_key AND ready_at <= :now AND app_version IN ('', :app_version)
-    ORDER BY sort_rank, ready_at, run_id LIMIT :limit {{skip_locked}}
+        AND partition_key = '' AND ready_at <= :now AND app_version IN ('', :app_version)
+    ORDER BY sort_rank, ready_at, run_id
+    LIMIT (SELECT COALESCE(MAX(GREATEST(0, LEAST(:limit, worker_concurrency - :has))), 0) FROM queue
+        WHERE workspace = :workspace AND name = :queue AND concurrency IS NULL AND rate_limit IS NULL
+            AND partitioned = 0 AND paused = 0)
+    {{skip_locked}}
 )
 UPDATE run SET {{as_claimed}}
 WHERE ctid = ANY (ARRAY(SELECT place FROM line WHERE NOT EXISTS (SELECT 1 FROM line WHERE context IS NOT NULL)))
-RETURNING {{run_columns}};
+RETURNING (SELECT worker_concurrency FROM queue WHERE workspace = :workspace AND name = :queue),
+    sort_rank, {{run_columns}};
 
 -- Second, many operations of different runs on MySQL and MariaDB. What stands in double brackets is repeated for each of
 -- `:rows`, the comma before the first left out; a repeated row changes nothing the second time. Runs are locked by their

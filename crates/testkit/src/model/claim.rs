@@ -63,6 +63,10 @@ impl Model {
                 left -= 1;
             }
         }
+        let has: i64 = op.worker_has.iter().map(|(_, runs)| runs).sum();
+        let mine = has + i64::try_from(claimed.runs.len()).unwrap_or(i64::MAX);
+        let limit = queue.worker_concurrency.filter(|_| !queue.partitioned);
+        claimed.full = limit.is_some_and(|limit| limit <= mine);
         claimed.next_at = eases.into_iter().min();
         if looked && claimed.runs.is_empty() && claimed.next_at.is_none() {
             claimed.next_at = self.next_ready(op, &queue);

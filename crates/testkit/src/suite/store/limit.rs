@@ -102,13 +102,21 @@ async fn a_worker_takes_no_more_than_its_own_limit(store: &dyn Store) {
     let k = Kit::new(store);
     queue(&k, |q| q.worker_concurrency = Some(2)).await;
     filled(&k, 6).await;
-    assert_eq!(k.ask(k.dequeue("q", "w1", 1)).await.runs.len(), 2);
+    let claims = async |dequeue: Dequeue| {
+        let claimed = k.ask(dequeue).await;
+        (claimed.runs.len(), claimed.full)
+    };
+    let one = Dequeue { limit: 1, ..k.dequeue("q", "w1", 1) };
+    assert_eq!(claims(one).await, (1, false), "there is room for one more");
     let has = |n| vec![(String::new(), n)];
-    let more = Dequeue { worker_has: has(2), ..k.dequeue("q", "w1", 2) };
-    assert_eq!(k.ask(more).await.runs.len(), 0);
-    let more = Dequeue { worker_has: has(1), ..k.dequeue("q", "w1", 2) };
-    assert_eq!(k.ask(more).await.runs.len(), 1);
-    assert_eq!(k.ask(k.dequeue("q", "w2", 2)).await.runs.len(), 2, "another worker has its own");
+    let more = |n| Dequeue { worker_has: has(n), ..k.dequeue("q", "w1", 2) };
+    assert_eq!(claims(more(1)).await, (1, true));
+    assert_eq!(claims(more(2)).await, (0, true));
+    assert_eq!(claims(more(1)).await, (1, true));
+    let other = k.dequeue("q", "w2", 2);
+    assert_eq!(claims(other).await, (2, true), "another worker has its own");
+    queue(&k, |q| q.worker_concurrency = None).await;
+    assert_eq!(claims(more(9)).await, (1, false), "no limit, no end of places");
 }
 
 /// R86
