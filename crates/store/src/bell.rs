@@ -12,9 +12,6 @@ use tokio::sync::futures::Notified;
 
 /// Commits closer together than this share a ring.
 const APART: Duration = Duration::from_millis(2);
-/// The longest that other processes wait for one while there is always more to tell.
-const FAR_APART: Duration = Duration::from_millis(16);
-
 /// Pulled by our commits, heard by everybody who waits.
 #[derive(Default)]
 pub(crate) struct Bell {
@@ -42,23 +39,26 @@ impl Ring {
 
 /// The time between two rings for other processes, each of which costs the server and them
 /// something: twice as long whenever there is more to tell after it.
-pub(crate) struct Pauses(Duration);
+pub(crate) struct Pauses {
+    now: Duration,
+    most: Duration,
+}
 
 impl Pauses {
-    pub(crate) fn new() -> Self {
-        Self(APART)
+    pub(crate) fn up_to(most: Duration) -> Self {
+        Self { now: APART, most }
     }
 
     pub(crate) async fn pause(&mut self, bell: &Bell) {
-        tokio::time::sleep(self.0).await;
-        self.0 = self.next(bell.is_pulled());
+        tokio::time::sleep(self.now).await;
+        self.turn(bell.is_pulled());
     }
 
-    fn next(&self, is_more: bool) -> Duration {
-        match is_more {
-            true => (self.0 * 2).min(FAR_APART),
+    fn turn(&mut self, is_more: bool) {
+        self.now = match is_more {
+            true => (self.now * 2).min(self.most),
             false => APART,
-        }
+        };
     }
 }
 
@@ -126,11 +126,11 @@ mod tests {
 
     #[test]
     fn others_are_told_less_often_while_there_is_always_more_to_tell() {
-        let mut pauses = Pauses::new();
+        let mut pauses = Pauses::up_to(Duration::from_millis(10));
         let more = [true, true, true, true, false, true].map(|is_more| {
-            pauses.0 = pauses.next(is_more);
-            pauses.0.as_millis()
+            pauses.turn(is_more);
+            pauses.now.as_millis()
         });
-        assert_eq!(more, [4, 8, 16, 16, 2, 4]);
+        assert_eq!(more, [4, 8, 10, 10, 2, 4]);
     }
 }

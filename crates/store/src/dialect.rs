@@ -154,6 +154,10 @@ impl Dialect {
                  unnest(array_fill(:workspace, ARRAY[cardinality(:run_ids)]), :run_ids) \
                  AS t (w, r))"
             }
+            // MySQL and MariaDB weigh every index anew at every execution: as long as it then takes.
+            ("by_key" | "by_line", Sqlite | Postgres) => "",
+            ("by_key", Mysql) => "FORCE INDEX (PRIMARY)",
+            ("by_line", Mysql) => "FORCE INDEX (run_claim)",
             ("for_update" | "skip_locked", Sqlite) => "",
             ("for_update", Postgres | Mysql) => "FOR UPDATE",
             ("skip_locked", Postgres | Mysql) => "FOR UPDATE SKIP LOCKED",

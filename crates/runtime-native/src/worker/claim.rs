@@ -20,7 +20,7 @@ use crate::bell::Bell;
 use crate::pace::Pace;
 
 /// Places that become free within this time are looked at together by who wakes runs.
-const PLACES: Duration = Duration::from_millis(5);
+const PLACES: Duration = Duration::from_millis(20);
 
 /// What came of a claim whose runs are launched.
 #[derive(Default)]

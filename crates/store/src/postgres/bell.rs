@@ -25,6 +25,8 @@ const ENDED: char = 'e';
 const HERE: char = 'h';
 /// The lock of all who listen; its second part is the channel.
 const LISTENERS: i32 = 0x5EAD_FA57;
+/// The longest that others wait for news while there is always more.
+const FAR_APART: Duration = Duration::from_millis(16);
 /// How often it is looked whether others listen.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -136,7 +138,7 @@ impl Ear<'_> {
 
     /// Tells others of all commits since the last time, once.
     async fn tell(&self) -> Result<(), Error> {
-        let mut pauses = Pauses::new();
+        let mut pauses = Pauses::up_to(FAR_APART);
         loop {
             let ring = self.others.pulled().await;
             let is_alone = self.company().is_alone;

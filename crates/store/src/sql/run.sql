@@ -38,7 +38,7 @@ WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker 
     AND status = 'PENDING' {{for_update}};
 
 -- name: run_dequeue_select
-SELECT {{run_columns}} FROM run
+SELECT {{run_columns}} FROM run {{by_line}}
 WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}}
     AND partition_key = :partition_key AND ready_at <= :now AND app_version IN ('', :app_version)
 ORDER BY sort_rank, ready_at, run_id LIMIT :limit {{skip_locked}};
@@ -54,13 +54,13 @@ WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_ac
 LIMIT 1;
 
 -- name: run_next_ready
-SELECT ready_at FROM run
+SELECT ready_at FROM run {{by_line}}
 WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}} AND partition_key = ''
     AND ready_at > :now
 ORDER BY sort_rank, ready_at LIMIT 1;
 
 -- name: run_claim
-UPDATE run SET {{as_claimed}}
+UPDATE run {{by_key}} SET {{as_claimed}}
 WHERE {{these_runs}} AND status = :from;
 
 -- name: run_wake_select

@@ -95,7 +95,7 @@ RETURNING (SELECT worker_concurrency FROM queue WHERE workspace = :workspace AND
 -- key, in its order, whatever the server thinks of other indexes.
 
 -- name: many_run_lock
-SELECT run_id, epoch, inbox, parent, queue, dedupe_id, context FROM run FORCE INDEX (PRIMARY)
+SELECT run_id, epoch, inbox, parent, queue, dedupe_id, context FROM run {{by_key}}
 WHERE workspace = :workspace AND run_id IN (:run_ids) AND worker = :worker AND status = 'PENDING' FOR UPDATE;
 
 -- name: many_run_insert
@@ -113,7 +113,7 @@ VALUES [[, (:workspace, :function_id, :seq, :name, :kind, :state, :input, :outpu
 {{or_keep:function_id}};
 
 -- name: many_run_end
-UPDATE run FORCE INDEX (PRIMARY) SET prev_status = status, worker = '', wake_at = {{never}}, parked = 0, waits = '',
+UPDATE run {{by_key}} SET prev_status = status, worker = '', wake_at = {{never}}, parked = 0, waits = '',
     status = CASE run_id[[ WHEN :run_id THEN :to]] END,
     output = CASE run_id[[ WHEN :run_id THEN :output]] END,
     error = CASE run_id[[ WHEN :run_id THEN :error]] END,
@@ -121,7 +121,7 @@ UPDATE run FORCE INDEX (PRIMARY) SET prev_status = status, worker = '', wake_at 
 WHERE workspace = :workspace AND run_id IN ([[, :run_id]]);
 
 -- name: many_run_suspend
-UPDATE run FORCE INDEX (PRIMARY) SET worker = '', parked = 1,
+UPDATE run {{by_key}} SET worker = '', parked = 1,
     wake_at = CASE run_id[[ WHEN :run_id THEN :wake_at]] END,
     waits = CASE run_id[[ WHEN :run_id THEN :waits]] END,
     updated_at = CASE run_id[[ WHEN :run_id THEN :now]] END
