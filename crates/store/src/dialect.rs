@@ -97,7 +97,9 @@ impl Dialect {
             let (column, these) = texts.split_once(' ')?;
             return Some(crate::migrate::one_of(self, column, these.split(' ')));
         }
-        if let Some(text) = columns(hole).or_else(|| self.part(hole).map(str::to_owned)) {
+        if let Some(text) =
+            columns(hole).or_else(|| self.part(hole).or(self.way(hole)).map(str::to_owned))
+        {
             return Some(text);
         }
         let text = match (hole, self) {
@@ -107,9 +109,6 @@ impl Dialect {
             ("of_sealed" | "of_unsealed", Mysql) => "",
             ("unsealed", Sqlite | Postgres) => "workspace, created_at, event_id",
             ("unsealed", Mysql) => "workspace, seq, created_at, event_id",
-            ("by_unsealed", Sqlite) => "INDEXED BY domain_events_unsealed",
-            ("by_unsealed", Postgres) => "",
-            ("by_unsealed", Mysql) => "FORCE INDEX (domain_events_unsealed)",
             ("never", _) => "9223372036854775807",
             // What a claim changes.
             ("as_claimed", _) => {
@@ -154,10 +153,6 @@ impl Dialect {
                  unnest(array_fill(:workspace, ARRAY[cardinality(:run_ids)]), :run_ids) \
                  AS t (w, r))"
             }
-            // MySQL and MariaDB weigh every index anew at every execution: as long as it then takes.
-            ("by_key" | "by_line", Sqlite | Postgres) => "",
-            ("by_key", Mysql) => "FORCE INDEX (PRIMARY)",
-            ("by_line", Mysql) => "FORCE INDEX (run_claim)",
             ("for_update" | "skip_locked", Sqlite) => "",
             ("for_update", Postgres | Mysql) => "FOR UPDATE",
             ("skip_locked", Postgres | Mysql) => "FOR UPDATE SKIP LOCKED",
@@ -188,6 +183,21 @@ impl Dialect {
             // Most runs have no parent, and need not be in an index by it. MySQL has none such.
             ("of_children", Sqlite | Postgres) => "WHERE parent <> ''",
             ("of_children", Mysql) => "",
+            _ => return None,
+        })
+    }
+
+    /// The index by which a statement goes, where that is not left to the database.
+    fn way(self, hole: &str) -> Option<&'static str> {
+        use Dialect::{Mysql, Postgres, Sqlite};
+        Some(match (hole, self) {
+            ("by_unsealed", Sqlite) => "INDEXED BY domain_events_unsealed",
+            ("by_unsealed", Mysql) => "FORCE INDEX (domain_events_unsealed)",
+            // MySQL and MariaDB weigh every index anew at every execution, which takes as long as the
+            // execution.
+            ("by_key", Mysql) => "FORCE INDEX (PRIMARY)",
+            ("by_line", Mysql) => "FORCE INDEX (run_claim)",
+            ("by_key" | "by_line", Sqlite | Postgres) | ("by_unsealed", Postgres) => "",
             _ => return None,
         })
     }
