@@ -4,7 +4,7 @@
 //! Deliberately absent: what or who is meant, and any promise. Polling finds what a lost ring told.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -12,10 +12,12 @@ use tokio::sync::futures::Notified;
 
 /// Commits closer together than this share a ring.
 const APART: Duration = Duration::from_millis(2);
+
 /// Pulled by our commits, heard by everybody who waits.
 #[derive(Default)]
 pub(crate) struct Bell {
     pulled: Notify,
+    pulls: AtomicU32,
     /// What the next ring is to say.
     is_ready: AtomicBool,
     has_ended: AtomicBool,
@@ -38,7 +40,8 @@ impl Ring {
 }
 
 /// The time between two rings for other processes, each of which costs the server and them
-/// something: twice as long whenever there is more to tell after it.
+/// something: twice as long as long as there is always more to tell. One piece of news in a pause is
+/// not: who waits for it may be the only one who makes more.
 pub(crate) struct Pauses {
     now: Duration,
     most: Duration,
@@ -50,12 +53,14 @@ impl Pauses {
     }
 
     pub(crate) async fn pause(&mut self, bell: &Bell) {
+        let before = bell.pulls();
         tokio::time::sleep(self.now).await;
-        self.turn(bell.is_pulled());
+        self.turn(bell.pulls().wrapping_sub(before));
     }
 
-    fn turn(&mut self, is_more: bool) {
-        self.now = match is_more {
+    /// Decides by how often the bell was pulled in a pause: at most once in [`APART`].
+    fn turn(&mut self, pulls: u32) {
+        self.now = match APART * pulls * 2 > self.now {
             true => (self.now * 2).min(self.most),
             false => APART,
         };
@@ -63,8 +68,8 @@ impl Pauses {
 }
 
 impl Bell {
-    fn is_pulled(&self) -> bool {
-        self.is_ready.load(Ordering::Acquire) || self.has_ended.load(Ordering::Acquire)
+    fn pulls(&self) -> u32 {
+        self.pulls.load(Ordering::Acquire)
     }
 
     /// Asks for the others to be told soon.
@@ -72,6 +77,7 @@ impl Bell {
         self.is_ready.fetch_or(ready, Ordering::AcqRel);
         self.has_ended.fetch_or(ended, Ordering::AcqRel);
         if ready || ended {
+            self.pulls.fetch_add(1, Ordering::AcqRel);
             self.pulled.notify_one();
         }
     }
@@ -127,10 +133,11 @@ mod tests {
     #[test]
     fn others_are_told_less_often_while_there_is_always_more_to_tell() {
         let mut pauses = Pauses::up_to(Duration::from_millis(10));
-        let more = [true, true, true, true, false, true].map(|is_more| {
-            pauses.turn(is_more);
+        // By how often there was news in each pause.
+        let now = [1, 2, 4, 5, 3, 2, 1, 1, 0].map(|pulls| {
+            pauses.turn(pulls);
             pauses.now.as_millis()
         });
-        assert_eq!(more, [4, 8, 10, 10, 2, 4]);
+        assert_eq!(now, [4, 8, 10, 10, 10, 2, 4, 2, 2]);
     }
 }

@@ -23,7 +23,7 @@ use crate::session::{self, Begin, Connect, Session};
 
 /// Writers of what concerns one run: while one waits for the disk, the other gathers. More would
 /// make smaller batches, and most of what a batch costs does not depend on its size. Claims have
-/// one more, of their own: they take several round trips, for which the ends of others would wait.
+/// one more, of their own: they may take several round trips, for which others' ends would wait.
 const LANES: usize = 2;
 /// Jobs that may wait for a lane; beyond it, callers wait to hand theirs in.
 const WAITING: usize = 2048;

@@ -159,12 +159,14 @@ pub(crate) async fn transact<S: Session>(
 pub(crate) async fn at_once<S: Session>(session: &mut S, op: &Op) -> Result<Option<Reply>, Error> {
     let answer = tokio::time::timeout(SILENCE, session.at_once(op)).await;
     let done = heard(session, answer);
-    let done = in_commit(session, done);
-    // A wake that is answered so has only looked.
-    if matches!(&done, Ok(Some(reply)) if !matches!(reply, Reply::Wake(_))) {
+    if matches!(op, Op::Wake(_)) {
+        // It has only looked.
+        return done;
+    }
+    if matches!(done, Ok(Some(_))) {
         session.committed();
     }
-    done
+    in_commit(session, done)
 }
 
 /// [`Session::run`], but not for ever.

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures::future::select;
 use steadfast_core::{Result, Timestamp};
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Claimed};
@@ -60,7 +61,8 @@ impl Core {
             self.after_claim(claimed, since, &mut pace).await;
             if !found && self.places.rings() > free && self.hub.ready.rings() == ready {
                 // Most places go to runs that wait on their queue.
-                self.hub.env.sleep(PLACES).await;
+                let ready = Box::pin(self.hub.ready.after(ready));
+                select(ready, self.hub.env.sleep(PLACES)).await;
             }
         }
     }
@@ -106,6 +108,11 @@ impl Core {
         has.into_iter().map(|((q, p), runs)| (q.to_owned(), p.to_owned(), runs)).collect()
     }
 
+    /// Whether a queue limits each worker, as far as is known.
+    pub(super) fn limits(&self, queue: &str) -> bool {
+        self.limited.lock().expect("invariant: not poisoned").contains(queue)
+    }
+
     /// Keeps one loop for every queue there is.
     pub(super) async fn queues(self: Arc<Self>) {
         let mut known = BTreeSet::new();
@@ -148,8 +155,7 @@ impl Core {
     }
 
     async fn dequeue(self: &Arc<Self>, name: &str, after_partition: &str) -> Result<Took> {
-        let limited = self.limited.lock().expect("invariant: not poisoned").contains(name);
-        let _turn = match limited {
+        let _turn = match self.limits(name) {
             true => Some(self.claiming.lock().await),
             false => None,
         };

@@ -126,7 +126,10 @@ impl Core {
             }
         };
         self.hub.left(run_id);
-        if let Some(gone) = gone.filter(|gone| gone.queue != op::DEFAULT_QUEUE) {
+        // Most runs of the default queue were started here, and nobody waits for their places.
+        if let Some(gone) =
+            gone.filter(|gone| gone.queue != op::DEFAULT_QUEUE || self.limits(&gone.queue))
+        {
             self.place(&gone.queue).ring();
             self.places.ring();
         }

@@ -55,8 +55,9 @@ pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, E
 }
 
 #[cfg(feature = "postgres")]
-/// Claims from a queue as one statement. `None` when nothing was written: nothing waits, something of
-/// it is a command's, which may have expired, or the queue has more to it than a limit per worker.
+/// Claims from a queue as one statement. `None` when nothing was written: nothing waits or there is no
+/// room, something of it is a command's, which may have expired, or the queue is paused, was never
+/// made, or has more to it than a limit per worker.
 pub(super) async fn dequeue_at_once(
     tx: &mut impl Tx,
     op: &Dequeue,

@@ -29,8 +29,8 @@ struct Crowd<'a> {
     ws: &'a str,
     worker: &'a str,
     starts: Vec<(usize, &'a Start)>,
-    /// What an owner writes, by run: everybody locks in this order, so that nobody waits in a
-    /// circle.
+    /// What an owner writes, by run: statements of one sort lock in this order, so that those who
+    /// write at the same time seldom wait in a circle.
     owned: Vec<(usize, &'a Op)>,
 }
 

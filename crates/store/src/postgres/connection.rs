@@ -4,7 +4,7 @@
 //! prepared once per connection; a connection whose fault was its own is not used again.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -46,6 +46,9 @@ const SETTINGS: &str = "SET statement_timeout = '60s'; SET lock_timeout = '10s';
     SET standard_conforming_strings = on; SET client_min_messages = warning; \
     SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
     SET jit = off; SET plan_cache_mode = force_generic_plan; SELECT length(repeat(' ', 524288))";
+/// Claims that go the long way once the short one has led nowhere: commands wait there, say, or the
+/// queue has limits that must be counted.
+const LONG_WAY: u32 = 64;
 /// Prepared statements a connection keeps; rare filters come and go.
 const STATEMENTS: usize = 512;
 
@@ -184,9 +187,11 @@ pub(super) struct PgSession {
     statements: Mutex<HashMap<usize, (Statement, u64)>>,
     counters: Arc<Counters>,
     is_down: AtomicBool,
-    /// The queues from which commands were claimed last, by workspace and name: those are not
-    /// claimed at once, so it is not tried.
-    of_commands: HashSet<(String, String)>,
+    /// The queues, by workspace and name, from which claims at once took nothing although something
+    /// was there; and for how many claims that is not tried again.
+    long_way: HashMap<(String, String), u32>,
+    /// The queue of a claim at once that has just taken nothing.
+    missed: Option<(String, String)>,
 }
 
 impl PgSession {
@@ -197,22 +202,29 @@ impl PgSession {
             statements: Mutex::default(),
             counters,
             is_down: AtomicBool::new(false),
-            of_commands: HashSet::new(),
+            long_way: HashMap::new(),
+            missed: None,
         }
     }
 
-    /// Remembers what a claim has found.
-    fn learn(&mut self, op: &Op, applied: &Applied) {
-        let (Op::Dequeue(op), Reply::Dequeue(claimed)) = (op, &applied.reply) else { return };
-        let queue = (op.workspace.clone(), op.queue.clone());
-        match &*claimed.runs {
-            [] => {}
-            runs if runs.iter().any(|run| run.context.is_some()) => {
-                self.of_commands.insert(queue);
+    /// Whether a claim at once from a queue is worth trying.
+    fn is_short(&mut self, queue: &(String, String)) -> bool {
+        match self.long_way.get_mut(queue) {
+            Some(0) => self.long_way.remove(queue).is_some(),
+            Some(claims) => {
+                *claims -= 1;
+                false
             }
-            _ => {
-                self.of_commands.remove(&queue);
-            }
+            None => true,
+        }
+    }
+
+    /// Remembers what the long way found where the short one had found nothing.
+    fn learn(&mut self, applied: &[Applied]) {
+        let Some(queue) = self.missed.take() else { return };
+        if matches!(applied, [Applied { reply: Reply::Dequeue(claimed), .. }] if !claimed.runs.is_empty())
+        {
+            self.long_way.insert(queue, LONG_WAY);
         }
     }
 
@@ -323,20 +335,26 @@ impl Session for PgSession {
     }
 
     async fn at_once(&mut self, op: &Op) -> Result<Option<Reply>, Error> {
-        if let Op::Dequeue(op) = op
-            && self.of_commands.contains(&(op.workspace.clone(), op.queue.clone()))
-        {
-            return Ok(None);
+        if let Op::Dequeue(op) = op {
+            let queue = (op.workspace.clone(), op.queue.clone());
+            if !self.is_short(&queue) {
+                return Ok(None);
+            }
+            self.missed = Some(queue);
         }
         let session = &*self;
         let mut host = Host { session, wrote: false, memo: Memo::default() };
         let done = async {
-            match op {
-                Op::Finish(_) | Op::Dequeue(_) => apply::move_at_once(&mut host, op).await,
-                op => apply::at_once(&mut host, op).await,
+            match apply::at_once(&mut host, op).await? {
+                None => apply::move_at_once(&mut host, op).await,
+                done => Ok(done),
             }
         };
-        session.through(pin!(done)).await
+        let done = session.through(pin!(done)).await;
+        if !matches!(done, Ok(None)) {
+            self.missed = None;
+        }
+        done
     }
 
     /// Operations that cannot meet share round trips: the driver sends what is ready without
@@ -353,7 +371,7 @@ impl Session for PgSession {
         // Polled in this order, so sent in this order.
         let both = try_join(session.batch(begin(kind)), apply.boxed());
         let (_, applied): (_, Vec<Applied>) = session.through(pin!(both)).await?;
-        ops.iter().zip(&applied).for_each(|(op, applied)| self.learn(op, applied));
+        self.learn(&applied);
         Ok(applied)
     }
 

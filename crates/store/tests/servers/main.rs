@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod claims;
 mod crowd;
 mod database;
 mod schema;
@@ -24,6 +25,7 @@ use steadfast_store::mysql::mysql_async;
 use steadfast_store::op::*;
 use steadfast_store::{Error, OpenStore, StoreExt, mysql, open, postgres};
 
+use claims::*;
 use crowd::{
     a_parent_that_suspends_as_its_child_ends_is_woken, many_at_once_are_what_they_are_one_by_one,
 };
@@ -62,6 +64,7 @@ on_each_server! {
     r083_cut_connections_lose_and_double_nothing
     r083_runs_that_cross_get_by
     r095_locked_rows_are_skipped_not_waited_for
+    r091_claimers_and_those_who_change_what_waits_do_not_harm_each_other
     r096_a_change_elsewhere_is_heard_or_polled
     transact_commits_the_work_and_its_record_or_neither
     a_repeated_transact_does_not_work_twice
@@ -325,48 +328,6 @@ async fn r083_runs_that_cross_get_by(database: &Database) {
         // One for each child that ended and each signal.
         assert_eq!(parent.inbox, 2 * i64::try_from(ROUNDS).unwrap());
     }
-}
-
-/// R95
-async fn r095_locked_rows_are_skipped_not_waited_for(database: &Database) {
-    let store = database.open().await;
-    for number in 0..4 {
-        store
-            .ask(Start { ready_at: at(number), ..start(&format!("r{number}"), false) })
-            .await
-            .unwrap();
-    }
-    let lock = "SELECT run_id FROM run WHERE workspace = 'w' AND run_id = 'r0' FOR UPDATE";
-    let (mut pg, mut my) = (None, None);
-    match database.kind {
-        Kind::Postgres => {
-            let client = database.postgres().await;
-            client.batch_execute(&format!("BEGIN; {lock}")).await.unwrap();
-            pg = Some(client);
-        }
-        Kind::Mysql => {
-            let mut conn = database.mysql().await;
-            conn.query_drop("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").await.unwrap();
-            conn.query_drop("BEGIN").await.unwrap();
-            conn.query_drop(lock).await.unwrap();
-            my = Some(conn);
-        }
-    }
-    let began = Instant::now();
-    let (one, two) = (database.open().await, database.open().await);
-    let (one, two) = futures::join!(one.ask(dequeue(2)), two.ask(dequeue(2)));
-    assert!(began.elapsed() < Duration::from_secs(5));
-    let mut ids: Vec<String> =
-        one.unwrap().runs.into_iter().chain(two.unwrap().runs).map(|run| run.run_id).collect();
-    ids.sort();
-    assert_eq!(ids, ["r1", "r2", "r3"]);
-    drop((pg, my));
-    let mut rest = Vec::new();
-    while rest.is_empty() && began.elapsed() < Duration::from_secs(20) {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        rest = store.ask(dequeue(2)).await.unwrap().runs;
-    }
-    assert_eq!(rest[0].run_id, "r0");
 }
 
 /// R96

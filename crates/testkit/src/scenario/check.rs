@@ -150,7 +150,8 @@ impl Excuses {
 struct Owner<'a> {
     claim: Option<&'a ClaimSeen>,
     next: Option<&'a ClaimSeen>,
-    /// Whether the same worker had claimed the run before, so that the call may be that owner's.
+    /// Whether the same worker had the run before and lost it, so that the call may be the earlier
+    /// owner's.
     again: bool,
 }
 
@@ -159,7 +160,7 @@ impl<'a> Owner<'a> {
         let mine = |c: &&ClaimSeen| c.worker == call.worker && c.tick < call.started;
         let claim = claims.iter().rev().find(mine);
         let next = claim.and_then(|mine| claims.iter().find(|c| c.epoch > mine.epoch));
-        let again = claims.iter().filter(mine).count() > 1;
+        let again = claims.iter().filter(mine).skip(1).any(|claim| claim.recovered);
         Self { claim, next, again }
     }
 
@@ -182,7 +183,8 @@ fn follows_the_rules(
         owner.claim.is_some(),
         "{run}/{step} was called by {worker}, who never claimed the run"
     );
-    // A read changes nothing: an owner whose time is up may make it without looking at its lease.
+    // A read changes nothing: an owner whose time is up may make it without looking at its lease,
+    // also where the next owner is the same worker.
     let harmless = !call.strict && (owner.was_late(call) || owner.again);
     let excused = excuses.has(call) || harmless;
     ensure!(

@@ -69,6 +69,8 @@ pub struct ClaimSeen {
     pub now: Timestamp,
     /// Whether it was taken from a queue, and not woken or recovered.
     pub dequeued: bool,
+    /// Whether its owner had lost it, and not put it to rest.
+    pub recovered: bool,
 }
 
 /// A record that became final.

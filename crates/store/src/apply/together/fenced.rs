@@ -1,8 +1,11 @@
-//! A batch on Postgres: every statement that writes for an owner checks the fences itself, so
-//! nothing is read before, and all of them are under way at once.
+//! A batch on Postgres: the statements that write for owners check the fences themselves, so nothing
+//! is read before, and all of them are under way at once.
 //!
-//! Invariants: records are sent before what closes their runs; where these were overtaken, or a
-//! record is there already, the whole is spoiled, and then done one by one.
+//! Invariants: no record is committed without its fence having been checked in the same
+//! transaction: by its own statement, or for the last record of a run by that of its end, which
+//! spoils the whole if it finds no lease. Records are sent before what suspends their runs; where
+//! that has overtaken them, or a record is there already, the whole is spoiled too, and then done
+//! one by one.
 
 use std::collections::{HashMap, HashSet};
 

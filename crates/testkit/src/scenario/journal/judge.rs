@@ -111,6 +111,7 @@ impl Known {
                 tick,
                 now: op.now,
                 dequeued: true,
+                recovered: false,
             });
         }
         self.runs.insert(op.run_id.clone(), run);
@@ -136,6 +137,7 @@ impl Known {
                     by.now, run.until
                 ));
             }
+            let recovered = !run.parked && !by.dequeued;
             run.attempts += i64::from(!run.parked);
             run.epoch = row.epoch;
             by.worker.clone_into(&mut run.worker);
@@ -148,6 +150,7 @@ impl Known {
                 tick: by.tick,
                 now: by.now,
                 dequeued: by.dequeued,
+                recovered,
             });
         }
         for id in &claimed.exhausted {

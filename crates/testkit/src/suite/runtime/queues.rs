@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use steadfast::{Cx, Error, Queue, Result, Rule, RunStatus};
+use tokio::sync::Semaphore;
 
 use super::{Fixture, SOON, case_table, until};
 
 case_table! {
     global_concurrency_holds_over_two_workers,
     worker_concurrency_holds_for_each_worker,
+    a_raised_limit_is_heard_by_a_full_worker,
     a_rate_limit_holds_in_every_window,
     priorities_go_first_when_the_queue_has_them,
     partitions_have_limits_of_their_own_and_none_starves,
@@ -95,6 +97,50 @@ async fn worker_concurrency_holds_for_each_worker(on: Fixture) {
     assert!(mine.most() <= 2 && theirs.most() <= 2, "{} and {}", mine.most(), theirs.most());
     one.shutdown().await;
     two.shutdown().await;
+}
+
+/// Has a place until the test opens the gate.
+async fn stays(cx: Cx, _: ()) -> Result<()> {
+    let gate = cx.state::<Arc<Semaphore>>()?;
+    let body = move || {
+        let gate = gate.clone();
+        async move {
+            gate.acquire().await.expect("a gate that is never closed").forget();
+            Ok::<_, Error>(())
+        }
+    };
+    cx.step("stay", body).await
+}
+
+/// R84: a worker that has no place left hears of new ones, whoever makes them.
+async fn a_raised_limit_is_heard_by_a_full_worker(on: Fixture) {
+    let (gate, queue) = (Arc::new(Semaphore::new(0)), |n| Queue::new("q").worker_concurrency(n));
+    let fabric = on.patient().workflow(stays).state(gate.clone()).queue(queue(1));
+    let fabric = fabric.start().await.unwrap();
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        runs.push(fabric.start(stays, ()).queue("q").await.unwrap());
+    }
+    let begun = async |n: usize| {
+        until("as many have begun as there are places", async || {
+            let mut begun = 0;
+            for run in &runs {
+                begun += usize::from(run.status().await.unwrap() == RunStatus::Pending);
+            }
+            begun == n
+        })
+        .await;
+    };
+    begun(1).await;
+    fabric.put_queue(queue(2)).await.unwrap();
+    begun(2).await;
+    on.client().put_queue(queue(3)).await.unwrap();
+    begun(3).await;
+    gate.add_permits(3);
+    for run in &runs {
+        run.result_within(SOON).await.unwrap();
+    }
+    fabric.shutdown().await;
 }
 
 /// R86

@@ -1,0 +1,109 @@
+//! Claims by several processes from one queue.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// R95
+pub(super) async fn r095_locked_rows_are_skipped_not_waited_for(database: &Database) {
+    // One that nobody made, and one that is claimed from at once where the database can.
+    let store = database.open().await;
+    let queue = QueueRow { name: "plain".into(), ..QueueRow::default() };
+    store.ask(PutQueue { workspace: WS.into(), queue, now: at(1) }).await.unwrap();
+    locked_rows_are_skipped(database, DEFAULT_QUEUE, "d").await;
+    locked_rows_are_skipped(database, "plain", "p").await;
+}
+
+async fn locked_rows_are_skipped(database: &Database, queue: &str, run: &str) {
+    let store = database.open().await;
+    let dequeue = |limit| Dequeue { queue: queue.into(), ..dequeue(limit) };
+    for number in 0..4 {
+        let start = start(&format!("{run}{number}"), false);
+        let start = Start { ready_at: at(number), queue: queue.into(), ..start };
+        store.ask(start).await.unwrap();
+    }
+    let lock =
+        format!("SELECT run_id FROM run WHERE workspace = 'w' AND run_id = '{run}0' FOR UPDATE");
+    let (mut pg, mut my) = (None, None);
+    match database.kind {
+        Kind::Postgres => {
+            let client = database.postgres().await;
+            client.batch_execute(&format!("BEGIN; {lock}")).await.unwrap();
+            pg = Some(client);
+        }
+        Kind::Mysql => {
+            let mut conn = database.mysql().await;
+            conn.query_drop("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").await.unwrap();
+            conn.query_drop("BEGIN").await.unwrap();
+            conn.query_drop(lock).await.unwrap();
+            my = Some(conn);
+        }
+    }
+    let began = Instant::now();
+    let (one, two) = (database.open().await, database.open().await);
+    let (one, two) = futures::join!(one.ask(dequeue(2)), two.ask(dequeue(2)));
+    assert!(began.elapsed() < Duration::from_secs(5));
+    let mut ids: Vec<String> =
+        one.unwrap().runs.into_iter().chain(two.unwrap().runs).map(|run| run.run_id).collect();
+    ids.sort();
+    assert_eq!(ids, [1, 2, 3].map(|number| format!("{run}{number}")));
+    drop((pg, my));
+    let mut rest = Vec::new();
+    while rest.is_empty() && began.elapsed() < Duration::from_secs(20) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        rest = store.ask(dequeue(2)).await.unwrap().runs;
+    }
+    assert_eq!(rest[0].run_id, format!("{run}0"));
+}
+
+/// R91: several processes claim from one queue while what waits on it is changed under their hands.
+pub(super) async fn r091_claimers_and_those_who_change_what_waits_do_not_harm_each_other(
+    database: &Database,
+) {
+    const RUNS: usize = 300;
+    let store = database.open().await;
+    let queue = QueueRow { name: "busy".into(), ..QueueRow::default() };
+    store.ask(PutQueue { workspace: WS.into(), queue, now: at(1) }).await.unwrap();
+    let enqueue = |number| {
+        let start = start(&format!("b{number:03}"), false);
+        store.ask(Start { queue: "busy".into(), ..start })
+    };
+    for started in futures::future::join_all((0..RUNS).map(enqueue)).await {
+        started.unwrap();
+    }
+    let claimed = AtomicUsize::new(0);
+    let claim = async |worker: usize| {
+        let (store, mut ids) = (database.open().await, Vec::new());
+        while claimed.load(Ordering::Relaxed) < RUNS {
+            let worker = format!("w{worker}#1");
+            let dequeue = Dequeue { queue: "busy".into(), worker, ..dequeue(7) };
+            let runs = store.ask(dequeue).await.unwrap().runs;
+            claimed.fetch_add(runs.len(), Ordering::Relaxed);
+            ids.extend(runs.into_iter().map(|run| (run.run_id, run.epoch)));
+        }
+        ids
+    };
+    let change = async {
+        // A signal makes a new version of the row of its run.
+        for number in (0..RUNS).rev() {
+            let signal = Signal {
+                workspace: WS.into(),
+                run_id: format!("b{number:03}"),
+                signal_id: format!("s{number}"),
+                name: "n".into(),
+                payload: "1".into(),
+                now: at(3),
+            };
+            assert_eq!(store.ask(signal).await.unwrap(), Signalled::Accepted);
+        }
+    };
+    let ((), one, two, three) = futures::join!(change, claim(1), claim(2), claim(3));
+    let all: Vec<_> = one.into_iter().chain(two).chain(three).collect();
+    let runs: BTreeSet<_> = all.iter().map(|(id, _)| id).collect();
+    assert_eq!((all.len(), runs.len()), (RUNS, RUNS), "each once");
+    assert!(all.iter().all(|(_, epoch)| *epoch == 1));
+    for number in 0..RUNS {
+        let run = run(&store, &format!("b{number:03}")).await.unwrap();
+        assert_eq!((run.inbox, run.epoch), (1, 1), "nothing is lost");
+    }
+}
