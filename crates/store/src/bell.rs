@@ -40,8 +40,8 @@ impl Ring {
 }
 
 /// The time between two rings for other processes, each of which costs the server and them
-/// something: twice as long as long as there is always more to tell. One piece of news in a pause is
-/// not: who waits for it may be the only one who makes more.
+/// something: twice as long as long as there is always more to tell. One piece of news in a pause
+/// is not: who waits for it may be the only one who makes more.
 pub(crate) struct Pauses {
     now: Duration,
     most: Duration,

@@ -193,8 +193,8 @@ impl Dialect {
         Some(match (hole, self) {
             ("by_unsealed", Sqlite) => "INDEXED BY domain_events_unsealed",
             ("by_unsealed", Mysql) => "FORCE INDEX (domain_events_unsealed)",
-            // MySQL and MariaDB weigh every index anew at every execution, which takes as long as the
-            // execution.
+            // MySQL and MariaDB weigh every index anew at every execution, which takes as long as
+            // the execution.
             ("by_key", Mysql) => "FORCE INDEX (PRIMARY)",
             ("by_line", Mysql) => "FORCE INDEX (run_claim)",
             ("by_key" | "by_line", Sqlite | Postgres) | ("by_unsealed", Postgres) => "",

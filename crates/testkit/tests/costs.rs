@@ -232,8 +232,9 @@ async fn a_queue_is_changed_without_its_runs() {
     }
 }
 
-/// A claim is a few statements however many runs it takes, and one on Postgres, which finds and changes
-/// them at once. Who has no place does not look at what waits; who wakes nothing looks once.
+/// A claim is a few statements however many runs it takes, and one on Postgres, which finds and
+/// changes them at once. Who has no place does not look at what waits; who wakes nothing looks
+/// once.
 #[tokio::test]
 async fn a_claim_is_a_few_statements_and_a_vain_one_is_fewer() {
     for db in TestDb::all() {

@@ -55,9 +55,9 @@ pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, E
 }
 
 #[cfg(feature = "postgres")]
-/// Claims from a queue as one statement. `None` when nothing was written: nothing waits or there is no
-/// room, something of it is a command's, which may have expired, or the queue is paused, was never
-/// made, or has more to it than a limit per worker.
+/// Claims from a queue as one statement. `None` when nothing was written: nothing waits or there is
+/// no room, something of it is a command's, which may have expired, or the queue is paused, was
+/// never made, or has more to it than a limit per worker.
 pub(super) async fn dequeue_at_once(
     tx: &mut impl Tx,
     op: &Dequeue,
@@ -254,7 +254,8 @@ impl Rooms {
 }
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-/// The answer to a wake where nothing is due, which is most of them, by one look that locks nothing.
+/// The answer to a wake where nothing is due, which is most of them, by one look that locks
+/// nothing.
 pub(super) async fn nothing_to_wake(tx: &mut impl Tx, op: &Wake) -> Result<Option<Claimed>, Error> {
     let any = params! { workspace: &op.workspace, now: i64::MIN };
     let next_at = match first(tx, "run_next_wake", any).await? {

@@ -239,8 +239,9 @@ pub(super) async fn put(tx: &mut impl Tx, op: &PutQueue) -> Result<QueuePut, Err
         workspace: ws, queue: &queue.name, priorities: queue.priorities,
         background: limits::BACKGROUND_PRIORITY,
     };
-    // What already waits follows the new order. Much may wait, and most puts change no order. A start
-    // that has read the queue before and commits after stands where it would have stood before.
+    // What already waits follows the new order. Much may wait, and most puts change no order. A
+    // start that has read the queue before and commits after stands where it would have stood
+    // before.
     if before.is_none_or(|before| before.priorities != queue.priorities) {
         tx.execute("run_set_rank", on).await?;
     }

@@ -22,8 +22,8 @@ use crate::session::Fault;
 const LISTEN: &str = "DO SLEEP(60) /* steadfast listens */";
 /// A sleep that was cut short, where that is an error.
 const INTERRUPTED: u16 = 1317;
-/// The longest that others wait for news while there is always more. To find them costs the server a
-/// millisecond.
+/// The longest that others wait for news while there is always more. To find them costs the server
+/// a millisecond.
 const FAR_APART: Duration = Duration::from_millis(64);
 /// Whoever found no other listener looks for one again after this.
 const ALONE: Duration = Duration::from_millis(500);

@@ -254,7 +254,8 @@ pub struct Claimed {
     pub exhausted: Vec<String>,
     /// When more becomes ready, as far as is known; `None` if nothing is known to.
     pub next_at: Option<Timestamp>,
-    /// Whether the worker has now as many runs of the queue as it may. Partitions are not looked at.
+    /// Whether the worker has now as many runs of the queue as it may. Partitions are not looked
+    /// at.
     pub full: bool,
 }
 

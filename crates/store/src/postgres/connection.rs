@@ -222,8 +222,11 @@ impl PgSession {
     /// Remembers what the long way found where the short one had found nothing.
     fn learn(&mut self, applied: &[Applied]) {
         let Some(queue) = self.missed.take() else { return };
-        if matches!(applied, [Applied { reply: Reply::Dequeue(claimed), .. }] if !claimed.runs.is_empty())
-        {
+        let found = |applied: &Applied| match &applied.reply {
+            Reply::Dequeue(claimed) => !claimed.runs.is_empty(),
+            _ => false,
+        };
+        if applied.iter().any(found) {
             self.long_way.insert(queue, LONG_WAY);
         }
     }

@@ -1,5 +1,5 @@
-//! A batch on Postgres: the statements that write for owners check the fences themselves, so nothing
-//! is read before, and all of them are under way at once.
+//! A batch on Postgres: the statements that write for owners check the fences themselves, so
+//! nothing is read before, and all of them are under way at once.
 //!
 //! Invariants: no record is committed without its fence having been checked in the same
 //! transaction: by its own statement, or for the last record of a run by that of its end, which
