@@ -11,6 +11,7 @@ mod drive;
 mod fault;
 mod rows;
 mod statistics;
+mod ways;
 mod work;
 
 use std::any::Any;

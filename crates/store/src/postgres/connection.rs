@@ -18,6 +18,7 @@ use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
 use tokio_postgres::{Client, Config, NoTls, Socket, Statement};
 
 use super::drive::Drive;
+use super::ways::Ways;
 use super::{fault, rows};
 use crate::apply;
 use crate::bell::Bell;
@@ -46,9 +47,6 @@ const SETTINGS: &str = "SET statement_timeout = '60s'; SET lock_timeout = '10s';
     SET standard_conforming_strings = on; SET client_min_messages = warning; \
     SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
     SET jit = off; SET plan_cache_mode = force_generic_plan; SELECT length(repeat(' ', 524288))";
-/// Claims that go the long way once the short one has led nowhere: commands wait there, say, or the
-/// queue has limits that must be counted.
-const LONG_WAY: u32 = 64;
 /// Prepared statements a connection keeps; rare filters come and go.
 const STATEMENTS: usize = 512;
 
@@ -187,11 +185,7 @@ pub(super) struct PgSession {
     statements: Mutex<HashMap<usize, (Statement, u64)>>,
     counters: Arc<Counters>,
     is_down: AtomicBool,
-    /// The queues, by workspace and name, from which claims at once took nothing although something
-    /// was there; and for how many claims that is not tried again.
-    long_way: HashMap<(String, String), u32>,
-    /// The queue of a claim at once that has just taken nothing.
-    missed: Option<(String, String)>,
+    ways: Ways,
 }
 
 impl PgSession {
@@ -202,32 +196,7 @@ impl PgSession {
             statements: Mutex::default(),
             counters,
             is_down: AtomicBool::new(false),
-            long_way: HashMap::new(),
-            missed: None,
-        }
-    }
-
-    /// Whether a claim at once from a queue is worth trying.
-    fn is_short(&mut self, queue: &(String, String)) -> bool {
-        match self.long_way.get_mut(queue) {
-            Some(0) => self.long_way.remove(queue).is_some(),
-            Some(claims) => {
-                *claims -= 1;
-                false
-            }
-            None => true,
-        }
-    }
-
-    /// Remembers what the long way found where the short one had found nothing.
-    fn learn(&mut self, applied: &[Applied]) {
-        let Some(queue) = self.missed.take() else { return };
-        let found = |applied: &Applied| match &applied.reply {
-            Reply::Dequeue(claimed) => !claimed.runs.is_empty(),
-            _ => false,
-        };
-        if applied.iter().any(found) {
-            self.long_way.insert(queue, LONG_WAY);
+            ways: Ways::default(),
         }
     }
 
@@ -338,12 +307,8 @@ impl Session for PgSession {
     }
 
     async fn at_once(&mut self, op: &Op) -> Result<Option<Reply>, Error> {
-        if let Op::Dequeue(op) = op {
-            let queue = (op.workspace.clone(), op.queue.clone());
-            if !self.is_short(&queue) {
-                return Ok(None);
-            }
-            self.missed = Some(queue);
+        if !self.ways.is_short(op) {
+            return Ok(None);
         }
         let session = &*self;
         let mut host = Host { session, wrote: false, memo: Memo::default() };
@@ -353,11 +318,11 @@ impl Session for PgSession {
                 done => Ok(done),
             }
         };
-        let done = session.through(pin!(done)).await;
-        if !matches!(done, Ok(None)) {
-            self.missed = None;
+        let done = session.through(pin!(done)).await?;
+        if done.is_none() {
+            self.ways.missed(op);
         }
-        done
+        Ok(done)
     }
 
     /// Operations that cannot meet share round trips: the driver sends what is ready without
@@ -374,7 +339,7 @@ impl Session for PgSession {
         // Polled in this order, so sent in this order.
         let both = try_join(session.batch(begin(kind)), apply.boxed());
         let (_, applied): (_, Vec<Applied>) = session.through(pin!(both)).await?;
-        self.learn(&applied);
+        self.ways.learn(&applied);
         Ok(applied)
     }
 
