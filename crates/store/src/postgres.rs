@@ -12,6 +12,7 @@ mod fault;
 mod rows;
 mod statistics;
 mod ways;
+mod wire;
 mod work;
 
 use std::any::Any;

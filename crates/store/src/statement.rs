@@ -88,7 +88,7 @@ pub(crate) fn render(
         return shared(dialect, name, conditions, params);
     }
     let lists = params.iter().filter_map(|(_, value)| list_width(dialect, value));
-    let widths = lists.fold(0, |all, width| all << 6 | u64::from(width.trailing_zeros() + 1));
+    let widths = lists.fold(0, |all, width| all << 16 | width as u64);
     let key = (dialect, name.as_ptr() as usize, widths);
     NEAR.with_borrow_mut(|near| {
         *near.entry(key).or_insert_with(|| shared(dialect, name, conditions, params))
@@ -119,9 +119,13 @@ fn shared(
 }
 
 /// Lists are padded to a few widths, so that the number of texts (and prepared statements) is
-/// small.
+/// small. What is repeated costs a server as much as what is new, so that is not much either.
 fn width(len: usize) -> usize {
-    len.max(1).next_power_of_two()
+    match len {
+        0..=4 | 65.. => len.max(1).next_power_of_two(),
+        5..=32 => len.next_multiple_of(4),
+        33..=64 => len.next_multiple_of(8),
+    }
 }
 
 fn list_width(dialect: Dialect, value: &Value<'_>) -> Option<usize> {

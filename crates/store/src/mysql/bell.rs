@@ -25,8 +25,8 @@ const INTERRUPTED: u16 = 1317;
 /// The longest that others wait for news while there is always more. To find them costs the server
 /// a millisecond.
 const FAR_APART: Duration = Duration::from_millis(64);
-/// Whoever found no other listener looks for one again after this.
-const ALONE: Duration = Duration::from_millis(500);
+/// For how long those who were found to listen, or that nobody does, is taken for true.
+const KNOWN: Duration = Duration::from_millis(500);
 
 /// Rings and listens for as long as the store is open.
 pub(super) async fn ring(connector: Arc<Connector>, bell: Arc<Bell>) {
@@ -74,21 +74,33 @@ async fn wake_others(mut hand: Conn, others: &Bell, own: u32) -> Result<(), Erro
         "SELECT id FROM information_schema.processlist \
          WHERE db = DATABASE() AND info = '{LISTEN}' AND id <> {own}"
     );
-    let (mut alone_since, mut pauses) = (None::<Instant>, Pauses::up_to(FAR_APART));
+    let (mut known, mut pauses) = (None::<(Instant, Vec<u64>)>, Pauses::up_to(FAR_APART));
     loop {
         others.pulled().await;
-        if alone_since.is_none_or(|since| since.elapsed() > ALONE) {
-            let found: Vec<u64> = hand.query(&listeners).await.map_err(sorted)?;
-            alone_since = found.is_empty().then(Instant::now);
-            for id in found {
-                match hand.query_drop(format!("KILL QUERY {id}")).await {
-                    // Gone meanwhile, or another user's.
-                    Err(mysql_async::Error::Server(error))
-                        if fault::of_number(error.code) == Fault::Final => {}
-                    done => done.map_err(sorted)?,
-                }
-            }
+        let ids = match known.take().filter(|(since, _)| since.elapsed() < KNOWN) {
+            Some(known) => known,
+            None => (Instant::now(), hand.query(&listeners).await.map_err(sorted)?),
+        };
+        if cut_short(&mut hand, &ids.1).await? {
+            known = Some(ids);
         }
         pauses.pause(others).await;
     }
+}
+
+/// Ends the sleeps of connections; false when one of them was not there any more.
+async fn cut_short(hand: &mut Conn, sleepers: &[u64]) -> Result<bool, Error> {
+    let mut are_there = true;
+    for id in sleepers {
+        match hand.query_drop(format!("KILL QUERY {id}")).await {
+            // Gone meanwhile, or another user's.
+            Err(mysql_async::Error::Server(error))
+                if fault::of_number(error.code) == Fault::Final =>
+            {
+                are_there = false;
+            }
+            done => done.map_err(sorted)?,
+        }
+    }
+    Ok(are_there)
 }

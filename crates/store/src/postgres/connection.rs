@@ -15,10 +15,11 @@ use futures::future::{try_join, try_join_all};
 use tokio_postgres::config::{Host as Address, SslMode};
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
-use tokio_postgres::{Client, Config, NoTls, Socket, Statement};
+use tokio_postgres::{Client, Config, Connection, NoTls, Socket, Statement};
 
-use super::drive::Drive;
+use super::drive::{Drive, Messages};
 use super::ways::Ways;
+use super::wire::{Eager, Wire};
 use super::{fault, rows};
 use crate::apply;
 use crate::bell::Bell;
@@ -71,9 +72,6 @@ fn is_time_to_plan_again(uses: u64) -> bool {
     uses.is_power_of_two() && uses.trailing_zeros().is_multiple_of(3) && uses > 8
 }
 
-/// The other half of a connection: it moves the messages.
-pub(super) type Messages = tokio_postgres::Connection<Socket, NoTlsStream>;
-
 /// How to connect.
 pub(super) struct Connector {
     config: Config,
@@ -111,7 +109,9 @@ impl Connector {
     }
 
     /// Connects with a driver of its own for the connection's messages.
-    pub(super) async fn connect_raw(&self) -> Result<(Client, Messages), Error> {
+    pub(super) async fn connect_raw(
+        &self,
+    ) -> Result<(Client, Connection<Socket, NoTlsStream>), Error> {
         self.config.connect(NoTls).await.map_err(|error| self.why(&error))
     }
 
@@ -128,13 +128,15 @@ impl Connector {
         Ok(made)
     }
 
+    /// The server cannot be reached, which may pass.
+    fn away(&self, why: &str) -> Error {
+        Error::Transient(format!("no connection to Postgres at {}: {why}", self.place))
+    }
+
     fn why(&self, error: &tokio_postgres::Error) -> Error {
         let text = fault::text(error);
         if !fault::is_final_at_open(error) {
-            return Error::Transient(format!(
-                "no connection to Postgres at {}: {text}",
-                self.place
-            ));
+            return self.away(&text);
         }
         let what = match error.code() {
             Some(state) if fault::is_login(state) => "the login was refused",
@@ -143,6 +145,11 @@ impl Connector {
         };
         Error::Refused(format!("{what} for {}: {text}", self.url))
     }
+}
+
+/// The messages of a connection until its end, which whoever asks then is told of.
+fn moved<C: Future + Send + 'static>(connection: C) -> Messages {
+    connection.map(drop).boxed()
 }
 
 fn place(config: &Config) -> String {
@@ -166,8 +173,20 @@ impl Connect for Connector {
     }
 
     async fn connect_lane(&self) -> Result<PgSession, Error> {
-        let (client, connection) = self.connect_raw().await?;
-        self.session(client, Some(Drive::new(connection))).await
+        let eager = Eager::default();
+        let (client, messages) = match Wire::connect(&self.config, &eager).await {
+            Ok(Some(wire)) => {
+                let made = self.config.connect_raw(wire, NoTls).await;
+                let (client, connection) = made.map_err(|error| self.why(&error))?;
+                (client, moved(connection))
+            }
+            Ok(None) => {
+                let (client, connection) = self.connect_raw().await?;
+                (client, moved(connection))
+            }
+            Err(error) => return Err(self.away(&error.to_string())),
+        };
+        self.session(client, Some(Drive::new(messages, eager))).await
     }
 
     fn announce(&self, ready: bool, ended: bool) {
@@ -204,6 +223,14 @@ impl PgSession {
     async fn through<T>(&self, work: Pin<&mut impl Future<Output = T>>) -> T {
         match &self.drive {
             Some(drive) => drive.through(work).await,
+            None => work.await,
+        }
+    }
+
+    /// Does work of this session that is one operation's alone.
+    async fn hurry<T>(&self, work: Pin<&mut impl Future<Output = T>>) -> T {
+        match &self.drive {
+            Some(drive) => drive.hurry(work).await,
             None => work.await,
         }
     }
@@ -248,9 +275,11 @@ impl PgSession {
         row.try_get(0).map_err(|e| self.sorted(&e))
     }
 
-    /// How large the table of runs is, in bytes.
-    pub(super) async fn size_of_runs(&self) -> Result<i64, Error> {
-        self.number("SELECT pg_relation_size('run')").await
+    /// How many times as large the table of runs is as when the server last counted it.
+    pub(super) async fn growth_of_runs(&self) -> Result<i64, Error> {
+        let sql = "SELECT pg_relation_size(oid) / current_setting('block_size')::int8 \
+            / greatest(relpages, 1) FROM pg_class WHERE oid = 'run'::regclass";
+        self.number(sql).await
     }
 
     /// Has the server count what the tables hold: roughly, from a tenth of the rows that it would
@@ -318,7 +347,15 @@ impl Session for PgSession {
                 done => Ok(done),
             }
         };
-        let done = session.through(pin!(done)).await?;
+        let done = match op {
+            Op::Dequeue(_) | Op::Wake(_) => session.through(pin!(done)).await,
+            _ => session.hurry(pin!(done)).await,
+        };
+        let done = match done {
+            // Nothing was written then, and the long way finds out why.
+            Err(Error::Refused(_)) => None,
+            done => done?,
+        };
         if done.is_none() {
             self.ways.missed(op);
         }

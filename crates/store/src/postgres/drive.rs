@@ -6,39 +6,105 @@
 //!
 //! Invariants: the connection is polled whenever the work is, and after it, so that what the work
 //! has just asked is sent; wakes that come from inside such a poll lead to another round of it, not
-//! to another turn of the task.
+//! to another turn of the task. Work that is hurried looks for its answer for a moment, and not
+//! where answers take longer.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
 use futures::task::AtomicWaker;
 
-use super::connection::Messages;
+use super::wire::Eager;
+
+/// The other half of a connection: it moves the messages, and ends with the connection.
+pub(super) type Messages = BoxFuture<'static, ()>;
 
 /// Rounds of one poll: others have their turn then, and the budget that the scheduler gives a task
 /// is renewed.
 const ROUNDS: usize = 16;
+/// For how long an answer is looked for: a commit on a quiet disk takes half of it. Others who are
+/// ready on the same thread wait meanwhile, and so it cannot be much.
+const PATIENCE: Duration = Duration::from_micros(500);
+/// Answers that are slept for after some that were looked for in vain, at most: one after the
+/// first, and twice as many after each that follows.
+const SLEEPS: u32 = 64;
 
 /// The half of a connection that moves the messages.
 pub(super) struct Drive {
     /// Gone once it has ended.
     messages: Mutex<Option<Messages>>,
+    eager: Eager,
+    patience: Duration,
+    /// How many more answers are slept for.
+    sleeps: AtomicU32,
+    /// How many are after the next that is looked for in vain.
+    next_sleeps: AtomicU32,
     relay: Arc<Relay>,
     waker: Waker,
 }
 
 impl Drive {
-    pub(super) fn new(messages: Messages) -> Self {
+    pub(super) fn new(messages: Messages, eager: Eager) -> Self {
         let relay = Arc::new(Relay::default());
         let waker = Waker::from(relay.clone());
-        Self { messages: Mutex::new(Some(messages)), relay, waker }
+        let messages = Mutex::new(Some(messages));
+        let [sleeps, next_sleeps] = [0, 1].map(AtomicU32::new);
+        Self { messages, eager, patience: PATIENCE, sleeps, next_sleeps, relay, waker }
     }
 
     /// Does work that waits for this connection.
     pub(super) async fn through<T>(&self, mut work: Pin<&mut impl Future<Output = T>>) -> T {
         std::future::poll_fn(|cx| self.poll(cx, work.as_mut())).await
+    }
+
+    /// The same for work that nobody shares a commit with: whoever sent it waits for just that.
+    pub(super) async fn hurry<T>(&self, mut work: Pin<&mut impl Future<Output = T>>) -> T {
+        if !self.is_worth_looking() {
+            return self.through(work).await;
+        }
+        let mut looked = false;
+        let hurried = |cx: &mut Context<'_>| match std::mem::replace(&mut looked, true) {
+            true => self.poll(cx, work.as_mut()),
+            false => self.look(cx, work.as_mut()),
+        };
+        std::future::poll_fn(hurried).await
+    }
+
+    /// Whether an answer is likely to come while it is looked for, and somebody else can make it.
+    fn is_worth_looking(&self) -> bool {
+        static IS_ALONE: LazyLock<bool> =
+            LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from) == 1);
+        let one_less = |sleeps: u32| sleeps.checked_sub(1);
+        let slept = self.sleeps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        slept.is_err() && !*IS_ALONE
+    }
+
+    /// Does the work, asking the socket again and again; after a while it sleeps like others.
+    fn look<T>(&self, cx: &Context<'_>, mut work: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+        let begun = Instant::now();
+        self.eager.store(true, Ordering::Relaxed);
+        let done = loop {
+            let done = self.poll(cx, work.as_mut());
+            if done.is_ready() || begun.elapsed() >= self.patience {
+                break done;
+            }
+            // The server may need this processor.
+            thread::yield_now();
+        };
+        self.eager.store(false, Ordering::Relaxed);
+        let mut next = 1;
+        if done.is_pending() {
+            let sleeps = self.next_sleeps.load(Ordering::Relaxed);
+            self.sleeps.store(sleeps, Ordering::Relaxed);
+            next = SLEEPS.min(sleeps * 2);
+        }
+        self.next_sleeps.store(next, Ordering::Relaxed);
+        done
     }
 
     fn poll<T>(&self, cx: &Context<'_>, mut work: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
@@ -66,7 +132,7 @@ impl Drive {
     /// Moves what can be moved; false when the connection has ended.
     fn go_on(&self, cx: &mut Context<'_>) -> bool {
         let mut messages = self.messages.lock().expect("invariant: not poisoned");
-        let ended = messages.as_mut().is_none_or(|messages| Pin::new(messages).poll(cx).is_ready());
+        let ended = messages.as_mut().is_none_or(|messages| messages.as_mut().poll(cx).is_ready());
         if ended {
             // With it go the questions that wait for an answer: who asked is told so.
             *messages = None;
@@ -106,5 +172,56 @@ impl Wake for Relay {
         if !self.is_inside.load(Ordering::SeqCst) {
             self.outer.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, poll_fn};
+    use std::pin::pin;
+
+    use super::*;
+
+    /// Whether the next answer is looked for. It comes with the second look, if there is one.
+    fn is_looked_for(drive: &Drive) -> bool {
+        let looks = AtomicU32::new(0);
+        let work = poll_fn(|_| match looks.fetch_add(1, Ordering::Relaxed) {
+            0 if drive.eager.load(Ordering::Relaxed) => Poll::Pending,
+            0 => Poll::Ready(false),
+            _ => Poll::Ready(true),
+        });
+        let mut work = pin!(work);
+        let mut hurried = pin!(drive.hurry(work.as_mut()));
+        let cx = &mut Context::from_waker(Waker::noop());
+        // One that was looked for in vain comes when it was slept for.
+        loop {
+            if let Poll::Ready(looked) = hurried.as_mut().poll(cx) {
+                return looked;
+            }
+        }
+    }
+
+    #[test]
+    fn answers_are_looked_for_and_slept_for_where_they_take_longer() {
+        let mut drive = Drive::new(Box::pin(pending()), Eager::default());
+        if !drive.is_worth_looking() {
+            // One processor: nobody could answer while it is looked for.
+            assert!(!is_looked_for(&drive));
+            return;
+        }
+        drive.patience = Duration::MAX;
+        assert!((0..9).all(|_| is_looked_for(&drive)));
+        // Each that comes too late is followed by twice as many that are not looked for.
+        drive.patience = Duration::ZERO;
+        for sleeps in [1, 2, 4, 8, 16, 32, 64, 64] {
+            assert!(is_looked_for(&drive));
+            assert!(!(0..sleeps).any(|_| is_looked_for(&drive)));
+        }
+        // One that comes in time is as good as the first.
+        drive.patience = Duration::MAX;
+        assert!(is_looked_for(&drive));
+        drive.patience = Duration::ZERO;
+        assert!(is_looked_for(&drive) && !is_looked_for(&drive) && is_looked_for(&drive));
+        assert!(!drive.eager.load(Ordering::Relaxed));
     }
 }

@@ -53,27 +53,24 @@ WHERE run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.ep
     AND run.worker = n.worker AND run.status = 'PENDING' AND run.inbox = n.inbox
 RETURNING run.run_id;
 
--- A run's last record and its end, where nobody else is to be told of it: both are written, or neither.
+-- A run's last record and its end, where nobody else is to be told of it: both are written, or neither. A record that
+-- is there already is an error.
 -- name: run_finish_held
-WITH held AS (
-    SELECT workspace, run_id, epoch FROM run
+WITH ended AS (
+    UPDATE run SET prev_status = status, status = :to, output = :result, error = :failure, worker = '',
+        wake_at = {{never}}, parked = 0, waits = '', finished_at = :now, updated_at = :now
     WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker = :worker
         AND status = 'PENDING' AND parent = '' AND dedupe_id = '' AND context IS NULL
-    FOR UPDATE
-), recorded AS (
-    INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
-    SELECT workspace, :function_id, :seq, :name, :kind, :state, :input, :output, :error, :child_run_id,
-        :attempt, :started_at, :completed_at, :next_at, run_id, epoch FROM held
-    ON CONFLICT DO NOTHING
-    RETURNING workspace, run_id
+    RETURNING workspace, run_id, epoch
 )
-UPDATE run SET prev_status = run.status, status = :to, output = :result, error = :failure, worker = '',
-    wake_at = {{never}}, parked = 0, waits = '', finished_at = :now, updated_at = :now
-FROM recorded WHERE run.workspace = recorded.workspace AND run.run_id = recorded.run_id;
+INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
+SELECT workspace, :function_id, :seq, :name, :kind, :state, :input, :output, :error, :child_run_id,
+    :attempt, :started_at, :completed_at, :next_at, run_id, epoch FROM ended;
 
 -- What is first in line on a queue, found, locked and claimed. The first look says where in the table it lies. A queue
 -- that has partitions, or limits that must be counted, is not for this; nor is what waits if any of it is a command's,
--- which may have expired.
+-- which may have expired. A claim does not wait for the disk: whatever is written under it comes later in the server's
+-- log and waits for both, and a claim that is lost with the server is as if it had not been.
 -- name: run_dequeue_claim
 WITH line AS (
     SELECT ctid AS place, context FROM run
@@ -87,6 +84,7 @@ WITH line AS (
 )
 UPDATE run SET {{as_claimed}}
 WHERE ctid = ANY (ARRAY(SELECT place FROM line WHERE NOT EXISTS (SELECT 1 FROM line WHERE context IS NOT NULL)))
+    AND (SELECT set_config('synchronous_commit', 'off', true)) <> ''
 RETURNING (SELECT worker_concurrency FROM queue WHERE workspace = :workspace AND name = :queue),
     sort_rank, {{run_columns}};
 
@@ -119,6 +117,17 @@ UPDATE run {{by_key}} SET prev_status = status, worker = '', wake_at = {{never}}
     error = CASE run_id[[ WHEN :run_id THEN :error]] END,
     finished_at = CASE run_id[[ WHEN :run_id THEN :now]] END, updated_at = finished_at
 WHERE workspace = :workspace AND run_id IN ([[, :run_id]]);
+
+-- The same where nobody is to be told of an end, with the fences.
+-- name: many_run_end_plain
+UPDATE run {{by_key}} SET prev_status = status, worker = '', wake_at = {{never}}, parked = 0, waits = '',
+    status = CASE run_id[[ WHEN :run_id THEN :to]] END,
+    output = CASE run_id[[ WHEN :run_id THEN :output]] END,
+    error = CASE run_id[[ WHEN :run_id THEN :error]] END,
+    finished_at = CASE run_id[[ WHEN :run_id THEN :now]] END, updated_at = finished_at
+WHERE workspace = :workspace AND run_id IN ([[, :run_id]]) AND worker = :worker AND status = 'PENDING'
+    AND epoch = CASE run_id[[ WHEN :run_id THEN :epoch]] END
+    AND parent = '' AND dedupe_id = '' AND context IS NULL;
 
 -- name: many_run_suspend
 UPDATE run {{by_key}} SET worker = '', parked = 1,

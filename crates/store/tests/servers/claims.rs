@@ -56,6 +56,41 @@ async fn locked_rows_are_skipped(database: &Database, queue: &str, run: &str) {
     assert_eq!(rest[0].run_id, format!("{run}0"));
 }
 
+/// R91: a server that comes back without its last commits may have forgotten a claim, and gives the
+/// same epoch out again. Who had it before writes nothing, alone or among others.
+pub(super) async fn r091_a_claim_that_the_server_forgot_is_void(database: &Database) {
+    let store = database.open().await;
+    let queue = QueueRow { name: "plain".into(), ..QueueRow::default() };
+    store.ask(PutQueue { workspace: WS.into(), queue, now: at(1) }).await.unwrap();
+    let dequeue = Dequeue { queue: "plain".into(), ..dequeue(10) };
+    for run_id in ["a", "b", "c"] {
+        store.ask(Start { queue: "plain".into(), ..start(run_id, false) }).await.unwrap();
+    }
+    let before = store.ask(dequeue.clone()).await.unwrap().runs;
+    assert_eq!(before.iter().map(|run| run.epoch).collect::<Vec<_>>(), [1, 1, 1]);
+    database.execute("DELETE FROM run").await;
+    for run_id in ["a", "b", "c"] {
+        store.ask(Start { queue: "plain".into(), ..start(run_id, false) }).await.unwrap();
+    }
+    let heir = Dequeue { worker: "heir#1".into(), ..dequeue };
+    let after = store.ask(heir).await.unwrap().runs;
+    assert_eq!(after.iter().map(|run| run.epoch).collect::<Vec<_>>(), [1, 1, 1]);
+    let late = || record("a", vec![step(0, "1")]);
+    assert_eq!(store.ask(late()).await.unwrap(), Written::Fenced);
+    let last = |run_id| Finish { entries: vec![step(0, "1")], ..finish(run_id) };
+    assert_eq!(store.ask(last("a")).await.unwrap(), Written::Fenced);
+    let ends = join_all(["a", "b", "c"].map(|run_id| store.ask(last(run_id)))).await;
+    assert!(ends.into_iter().all(|end| end.unwrap() == Written::Fenced));
+    let records = join_all((0..9).map(|_| store.ask(late()))).await;
+    assert!(records.into_iter().all(|record| record.unwrap() == Written::Fenced));
+    for run_id in ["a", "b", "c"] {
+        assert!(steps(&store, run_id).await.is_empty());
+        let lease = Lease { worker: "heir#1".into(), ..lease(run_id) };
+        let end = Finish { lease, ..last(run_id) };
+        assert_eq!(store.ask(end).await.unwrap(), Written::Done);
+    }
+}
+
 /// R91: several processes claim from one queue while what waits on it is changed under their hands.
 pub(super) async fn r091_claimers_and_those_who_change_what_waits_do_not_harm_each_other(
     database: &Database,

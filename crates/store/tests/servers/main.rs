@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod alone;
 mod claims;
 mod crowd;
 mod database;
@@ -25,6 +26,7 @@ use steadfast_store::mysql::mysql_async;
 use steadfast_store::op::*;
 use steadfast_store::{Error, OpenStore, StoreExt, mysql, open, postgres};
 
+use alone::*;
 use claims::*;
 use crowd::{
     a_parent_that_suspends_as_its_child_ends_is_woken, many_at_once_are_what_they_are_one_by_one,
@@ -64,6 +66,7 @@ on_each_server! {
     r083_cut_connections_lose_and_double_nothing
     r083_runs_that_cross_get_by
     r095_locked_rows_are_skipped_not_waited_for
+    r091_a_claim_that_the_server_forgot_is_void
     r091_claimers_and_those_who_change_what_waits_do_not_harm_each_other
     r096_a_change_elsewhere_is_heard_or_polled
     transact_commits_the_work_and_its_record_or_neither
@@ -74,6 +77,7 @@ on_each_server! {
     a_settled_record_that_changes_nothing_keeps_its_companions
     the_clock_of_the_server_is_known
     many_at_once_are_what_they_are_one_by_one
+    an_end_whose_record_is_there_already_is_carried_out
     a_parent_that_suspends_as_its_child_ends_is_woken
 }
 
@@ -81,6 +85,12 @@ on_each_server! {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_finds_single_runs_by_their_key() {
     with(Kind::Postgres, single_runs_are_found_by_their_key).await;
+}
+
+/// MySQL's connections are the driver's own, whatever the address.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_is_used_over_every_kind_of_address() {
+    with(Kind::Postgres, runs_are_carried_out_over_every_kind_of_address).await;
 }
 
 const WS: &str = "w";

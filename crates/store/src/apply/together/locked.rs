@@ -1,5 +1,6 @@
 //! A batch on MySQL and MariaDB: the runs are locked and read first, so that fences are decided
-//! here, and then everything of a sort is written by statements of many rows.
+//! here, and then everything of a sort is written by statements of many rows. Where there are only
+//! ends that nobody is to be told of, nothing need be read, and the ends check the fences.
 //!
 //! Invariants: only runs whose lease is good are written to, and they stay locked until the
 //! transaction ends. What a lock has shown of a run holds until this batch itself tells runs of
@@ -22,8 +23,6 @@ use crate::op::{Lease, Op, Reply, Start, Suspend, Suspended, Written};
 /// Rows of one statement, at most: beyond it they cost the same each, and some of what a statement
 /// does grows with the square.
 const ROWS: usize = 64;
-/// So many rows or fewer are not worth another statement to spare a repeated row.
-const FEW: usize = 8;
 /// Bytes of text in one statement, unless a row has more: a server takes packets of several
 /// megabytes.
 const BYTES: usize = 1 << 20;
@@ -52,6 +51,27 @@ pub(crate) async fn together(tx: &mut impl Tx, ops: &[&Op]) -> Result<Vec<Option
     done.extend(start_all(tx, &starts).await?);
     done.extend(end_all(tx, ws, &owned, &held).await?);
     Ok(super::in_place(ops.len(), done))
+}
+
+/// Carries out ends, and nothing else, of runs that are plain: nobody is to be told of their end.
+/// `None` when one of them is not plain or its lease is void; what was written must then be taken
+/// back.
+pub(crate) async fn end_plain(tx: &mut impl Tx, ops: &[&Op]) -> Result<Option<Vec<Reply>>, Error> {
+    let Some(Crowd { ws, worker, starts, owned }) = Crowd::of(ops) else { return Ok(None) };
+    if !starts.is_empty() || owned.len() < ops.len() {
+        return Ok(None);
+    }
+    let mut rows = Vec::new();
+    for (_, op) in &owned {
+        let Op::Finish(op) = op else { return Ok(None) };
+        rows.push(own::end_fields(op, own::end_arrow(op)?));
+    }
+    let more = [("workspace", Value::from(ws)), ("worker", Value::from(worker))];
+    if write(tx, "many_run_end_plain", &more, rows).await? < ops.len() as u64 {
+        return Ok(None);
+    }
+    record_all(tx, &owned).await?;
+    Ok(Some(vec![Reply::Finish(Written::Done); ops.len()]))
 }
 
 /// Locks the runs of owners' writes; gives those that the worker executes.
@@ -90,7 +110,7 @@ async fn record_all(tx: &mut impl Tx, owned: &[(usize, &Op)]) -> Result<Done, Er
         rows.extend(entries.iter().map(|entry| own::record_fields(lease, &entry.record)));
     }
     let count = rows.len() as u64;
-    if write(tx, "many_step_insert", "", rows).await? != count {
+    if write(tx, "many_step_insert", &[], rows).await? != count {
         return Err(Error::Transient("a record of the batch is there already".to_owned()));
     }
     let records = owned.iter().filter(|(_, op)| matches!(op, Op::Record(_)));
@@ -145,7 +165,7 @@ async fn end_all(
 async fn start_all(tx: &mut impl Tx, starts: &[(usize, &Start)]) -> Result<Done, Error> {
     let (mut done, placed) = super::placed(tx, starts).await?;
     let rows: Vec<_> = placed.iter().map(|(_, op, on_queue)| start::fields(op, on_queue)).collect();
-    if write(tx, "many_run_insert", "", rows).await? == placed.len() as u64 {
+    if write(tx, "many_run_insert", &[], rows).await? == placed.len() as u64 {
         for (place, op, on_queue) in &placed {
             done.push((*place, Reply::Start(start::made(op, on_queue))));
         }
@@ -161,7 +181,7 @@ async fn update(
     rows: Vec<Fields<'_>>,
 ) -> Result<(), Error> {
     let count = rows.len() as u64;
-    match write(tx, statement, ws, rows).await? == count {
+    match write(tx, statement, &[("workspace", Value::from(ws))], rows).await? == count {
         true => Ok(()),
         false => Err(Error::Transient("a locked run was not changed".to_owned())),
     }
@@ -171,13 +191,15 @@ async fn update(
 async fn write(
     tx: &mut impl Tx,
     statement: &'static str,
-    ws: &str,
+    more: &[(&'static str, Value<'_>)],
     mut rows: Vec<Fields<'_>>,
 ) -> Result<u64, Error> {
     let mut changed = 0;
     while !rows.is_empty() {
         let rest = rows.split_off(portion(&rows));
-        changed += tx.execute(statement, params! { workspace: ws, rows: rows }).await?;
+        let mut params = more.to_vec();
+        params.push(("rows", Value::Rows(rows)));
+        changed += tx.execute(statement, &params).await?;
         rows = rest;
     }
     Ok(changed)
@@ -190,8 +212,7 @@ fn portion(rows: &[Fields<'_>]) -> usize {
         bytes += weight(row);
         bytes <= BYTES
     };
-    let fit = rows.iter().take(ROWS).take_while(fits).count().max(1);
-    if fit == rows.len() && fit <= FEW { fit } else { 1 << fit.ilog2() }
+    rows.iter().take(ROWS).take_while(fits).count().max(1)
 }
 
 /// The bytes of a row's texts.
@@ -223,7 +244,7 @@ mod tests {
     #[test]
     fn rows_go_in_few_sizes_and_large_ones_in_small_portions() {
         assert_eq!(portions(rows(5, "")), [5]);
-        assert_eq!(portions(rows(37, "")), [32, 5]);
+        assert_eq!(portions(rows(37, "")), [37]);
         assert_eq!(portions(rows(200, "")), [64, 64, 64, 8]);
         let large = "x".repeat(BYTES / 3);
         assert_eq!(portions(rows(4, &large)), [2, 2]);
