@@ -197,8 +197,9 @@ impl Execution {
                 self.backlog.extend(start);
             }
         }
-        while let Some(Some(notice)) = self.notices.next().now_or_never() {
-            self.heed(notice)?;
+        while let Some(notice) = self.notices.next().now_or_never() {
+            // The hub dropped our entry: another execution of the run has taken it.
+            self.heed(notice.ok_or(Exit::Stopped)?)?;
         }
         // One outcome a turn: what replay delivers one by one was delivered so at first, too.
         while let Some(request) = self.backlog.pop_front() {

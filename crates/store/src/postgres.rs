@@ -3,7 +3,7 @@
 //! Invariants: a write is answered after its commit; a lost connection is replaced without the
 //! caller noticing more than a delay; the loss of a notification costs latency, never work.
 //! Deliberately absent: stored procedures, and any setting of the server: durability is its
-//! `synchronous_commit`, as the operator chose it.
+//! `synchronous_commit`, as the operator chose it, but for claims, which need none (decision 20).
 
 mod bell;
 mod connection;

@@ -120,7 +120,7 @@ fn shared(
 
 /// Lists are padded to a few widths, so that the number of texts (and prepared statements) is
 /// small. What is repeated costs a server as much as what is new, so that is not much either.
-fn width(len: usize) -> usize {
+pub(crate) fn width(len: usize) -> usize {
     match len {
         0..=4 | 65.. => len.max(1).next_power_of_two(),
         5..=32 => len.next_multiple_of(4),

@@ -185,9 +185,23 @@ impl Core {
         }
         let last = claimed.runs.last().map(|run| run.partition.clone());
         for run in claimed.runs {
-            self.launch(run, true);
+            if !self.goes_on(&run) {
+                self.launch(run, true);
+            }
         }
         Took { last, next_at: claimed.next_at, full: claimed.full }
+    }
+
+    /// Whether a claimed run is executed here under the same epoch. A database that comes back
+    /// without its last commits has forgotten the claim under which that is done, and gives the
+    /// same again: nothing was recorded since, so the execution is as good as a new one.
+    fn goes_on(&self, run: &op::RunRow) -> bool {
+        let live = self.hub.live();
+        let same = live.get(&run.run_id).filter(|live| live.epoch == run.epoch);
+        if let Some(live) = same {
+            live.extend(run.wake_at);
+        }
+        same.is_some()
     }
 
     /// Waits before the next claim, unless the last one found something and there is room for more.

@@ -1,10 +1,11 @@
 //! The bell on MySQL and MariaDB, which have no notifications: who listens lets a connection sleep
 //! on the server, and who rings cuts that sleep short.
 //!
-//! Invariants: only a sleep with our mark in our database is cut short, and the connection that
-//! sleeps does nothing else. A ring between two sleeps is lost, as is one from another user of the
+//! Invariants: only connections that were found in a sleep with our mark in our database are cut
+//! short, and such a connection does nothing else. A ring between two sleeps is lost, as is one from another user of the
 //! server; polling finds what it told. Those who share this store are told without the server.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ const INTERRUPTED: u16 = 1317;
 /// The longest that others wait for news while there is always more. To find them costs the server
 /// a millisecond.
 const FAR_APART: Duration = Duration::from_millis(64);
-/// For how long those who were found to listen, or that nobody does, is taken for true.
+/// How often it is looked for others who listen.
 const KNOWN: Duration = Duration::from_millis(500);
 
 /// Rings and listens for as long as the store is open.
@@ -74,33 +75,36 @@ async fn wake_others(mut hand: Conn, others: &Bell, own: u32) -> Result<(), Erro
         "SELECT id FROM information_schema.processlist \
          WHERE db = DATABASE() AND info = '{LISTEN}' AND id <> {own}"
     );
-    let (mut known, mut pauses) = (None::<(Instant, Vec<u64>)>, Pauses::up_to(FAR_APART));
+    let (mut known, mut looked) = (BTreeSet::new(), None::<Instant>);
+    let mut pauses = Pauses::up_to(FAR_APART);
     loop {
         others.pulled().await;
-        let ids = match known.take().filter(|(since, _)| since.elapsed() < KNOWN) {
-            Some(known) => known,
-            None => (Instant::now(), hand.query(&listeners).await.map_err(sorted)?),
-        };
-        if cut_short(&mut hand, &ids.1).await? {
-            known = Some(ids);
+        if looked.is_none_or(|at| at.elapsed() > KNOWN) {
+            looked = Some(Instant::now());
+            // Those who were known may be between two sleeps.
+            known.extend(hand.query::<u64, _>(&listeners).await.map_err(sorted)?);
+        }
+        for id in cut_short(&mut hand, &known).await? {
+            known.remove(&id);
+            looked = None;
         }
         pauses.pause(others).await;
     }
 }
 
-/// Ends the sleeps of connections; false when one of them was not there any more.
-async fn cut_short(hand: &mut Conn, sleepers: &[u64]) -> Result<bool, Error> {
-    let mut are_there = true;
-    for id in sleepers {
+/// Ends the sleeps of listeners; gives those who are not there any more.
+async fn cut_short(hand: &mut Conn, listeners: &BTreeSet<u64>) -> Result<Vec<u64>, Error> {
+    let mut gone = Vec::new();
+    for id in listeners {
         match hand.query_drop(format!("KILL QUERY {id}")).await {
             // Gone meanwhile, or another user's.
             Err(mysql_async::Error::Server(error))
                 if fault::of_number(error.code) == Fault::Final =>
             {
-                are_there = false;
+                gone.push(*id);
             }
             done => done.map_err(sorted)?,
         }
     }
-    Ok(are_there)
+    Ok(gone)
 }

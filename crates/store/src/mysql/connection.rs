@@ -142,15 +142,15 @@ impl MySession {
     /// Begins a transaction and carries out ends as plain ones; `None` if they are not, and then
     /// nothing was done.
     async fn end_plain(&mut self, kind: Begin, ops: &[&Op]) -> Result<Option<Vec<Applied>>, Error> {
-        if ops.len() < 2 || !ops.iter().all(|op| matches!(op, Op::Finish(_))) {
+        let Some(ends) = apply::locked::Ends::of(ops).filter(|_| ops.len() > 1) else {
             return Ok(None);
-        }
+        };
         if let Some(less) = self.told.checked_sub(1) {
             self.told = less;
             return Ok(None);
         }
         self.begin(kind).await?;
-        if let Some(replies) = apply::locked::end_plain(self, ops).await? {
+        if let Some(replies) = ends.plainly(self).await? {
             let applied = |reply| Applied { reply, wrote: false };
             return Ok(Some(replies.into_iter().map(applied).collect()));
         }

@@ -19,7 +19,7 @@ use tokio_postgres::{Client, Config, Connection, NoTls, Socket, Statement};
 
 use super::drive::{Drive, Messages};
 use super::ways::Ways;
-use super::wire::{Eager, Wire};
+use super::wire::{Eager, PORT, Wire};
 use super::{fault, rows};
 use crate::apply;
 use crate::bell::Bell;
@@ -115,6 +115,14 @@ impl Connector {
         self.config.connect(NoTls).await.map_err(|error| self.why(&error))
     }
 
+    /// Connects over a socket of ours, if that can be done. Whatever is in the way of it, the driver
+    /// finds a way around or reports.
+    async fn connect_wire(&self, eager: &Eager) -> Option<(Client, Messages)> {
+        let wire = Wire::connect(&self.config, eager).await?;
+        let (client, connection) = self.config.connect_raw(wire, NoTls).await.ok()?;
+        Some((client, moved(connection)))
+    }
+
     async fn session(&self, client: Client, drive: Option<Drive>) -> Result<PgSession, Error> {
         let made = PgSession::new(client, drive, self.counters.clone());
         let set = async {
@@ -128,15 +136,13 @@ impl Connector {
         Ok(made)
     }
 
-    /// The server cannot be reached, which may pass.
-    fn away(&self, why: &str) -> Error {
-        Error::Transient(format!("no connection to Postgres at {}: {why}", self.place))
-    }
-
     fn why(&self, error: &tokio_postgres::Error) -> Error {
         let text = fault::text(error);
         if !fault::is_final_at_open(error) {
-            return self.away(&text);
+            return Error::Transient(format!(
+                "no connection to Postgres at {}: {text}",
+                self.place
+            ));
         }
         let what = match error.code() {
             Some(state) if fault::is_login(state) => "the login was refused",
@@ -154,7 +160,7 @@ fn moved<C: Future + Send + 'static>(connection: C) -> Messages {
 
 fn place(config: &Config) -> String {
     let ports = config.get_ports();
-    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(PORT);
     let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| match host {
         Address::Tcp(name) => format!("{name}:{}", port(at)),
         Address::Unix(path) => format!("{}:{}", path.display(), port(at)),
@@ -174,19 +180,14 @@ impl Connect for Connector {
 
     async fn connect_lane(&self) -> Result<PgSession, Error> {
         let eager = Eager::default();
-        let (client, messages) = match Wire::connect(&self.config, &eager).await {
-            Ok(Some(wire)) => {
-                let made = self.config.connect_raw(wire, NoTls).await;
-                let (client, connection) = made.map_err(|error| self.why(&error))?;
-                (client, moved(connection))
-            }
-            Ok(None) => {
+        let (client, drive) = match self.connect_wire(&eager).await {
+            Some((client, messages)) => (client, Drive::new(messages, Some(eager))),
+            None => {
                 let (client, connection) = self.connect_raw().await?;
-                (client, moved(connection))
+                (client, Drive::new(moved(connection), None))
             }
-            Err(error) => return Err(self.away(&error.to_string())),
         };
-        self.session(client, Some(Drive::new(messages, eager))).await
+        self.session(client, Some(drive)).await
     }
 
     fn announce(&self, ready: bool, ended: bool) {
@@ -275,11 +276,13 @@ impl PgSession {
         row.try_get(0).map_err(|e| self.sorted(&e))
     }
 
-    /// How many times as large the table of runs is as when the server last counted it.
-    pub(super) async fn growth_of_runs(&self) -> Result<i64, Error> {
-        let sql = "SELECT pg_relation_size(oid) / current_setting('block_size')::int8 \
-            / greatest(relpages, 1) FROM pg_class WHERE oid = 'run'::regclass";
-        self.number(sql).await
+    /// How many pages the table of runs has, and had when the server last counted it.
+    pub(super) async fn pages_of_runs(&self) -> Result<(i64, i64), Error> {
+        let sql = "SELECT pg_relation_size(oid) / current_setting('block_size')::int8, \
+            relpages::int8 FROM pg_class WHERE oid = 'run'::regclass";
+        let row = self.client.query_one(sql, &[]).await.map_err(|e| self.sorted(&e))?;
+        let page = |at| row.try_get(at).map_err(|e| self.sorted(&e));
+        Ok((page(0)?, page(1)?))
     }
 
     /// Has the server count what the tables hold: roughly, from a tenth of the rows that it would
@@ -353,7 +356,10 @@ impl Session for PgSession {
         };
         let done = match done {
             // Nothing was written then, and the long way finds out why.
-            Err(Error::Refused(_)) => None,
+            Err(Error::Refused(why)) => {
+                tracing::debug!(why, op = op.name(), "not at once");
+                None
+            }
             done => done?,
         };
         if done.is_none() {

@@ -38,7 +38,8 @@ const SLEEPS: u32 = 64;
 pub(super) struct Drive {
     /// Gone once it has ended.
     messages: Mutex<Option<Messages>>,
-    eager: Eager,
+    /// Of a socket that can be asked for its answer.
+    eager: Option<Eager>,
     patience: Duration,
     /// How many more answers are slept for.
     sleeps: AtomicU32,
@@ -49,7 +50,7 @@ pub(super) struct Drive {
 }
 
 impl Drive {
-    pub(super) fn new(messages: Messages, eager: Eager) -> Self {
+    pub(super) fn new(messages: Messages, eager: Option<Eager>) -> Self {
         let relay = Arc::new(Relay::default());
         let waker = Waker::from(relay.clone());
         let messages = Mutex::new(Some(messages));
@@ -64,30 +65,40 @@ impl Drive {
 
     /// The same for work that nobody shares a commit with: whoever sent it waits for just that.
     pub(super) async fn hurry<T>(&self, mut work: Pin<&mut impl Future<Output = T>>) -> T {
-        if !self.is_worth_looking() {
-            return self.through(work).await;
-        }
-        let mut looked = false;
-        let hurried = |cx: &mut Context<'_>| match std::mem::replace(&mut looked, true) {
-            true => self.poll(cx, work.as_mut()),
-            false => self.look(cx, work.as_mut()),
+        let mut has_asked = false;
+        let hurried = |cx: &mut Context<'_>| {
+            let done = self.poll(cx, work.as_mut());
+            if done.is_ready() || std::mem::replace(&mut has_asked, true) {
+                return done;
+            }
+            match self.worth_looking() {
+                Some(eager) => self.look(cx, work.as_mut(), eager),
+                None => done,
+            }
         };
         std::future::poll_fn(hurried).await
     }
 
-    /// Whether an answer is likely to come while it is looked for, and somebody else can make it.
-    fn is_worth_looking(&self) -> bool {
+    /// The socket to ask, if an answer is likely to come meanwhile, and somebody else can make it.
+    fn worth_looking(&self) -> Option<&Eager> {
         static IS_ALONE: LazyLock<bool> =
             LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from) == 1);
+        let eager = self.eager.as_ref().filter(|_| !*IS_ALONE)?;
         let one_less = |sleeps: u32| sleeps.checked_sub(1);
         let slept = self.sleeps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
-        slept.is_err() && !*IS_ALONE
+        slept.is_err().then_some(eager)
     }
 
-    /// Does the work, asking the socket again and again; after a while it sleeps like others.
-    fn look<T>(&self, cx: &Context<'_>, mut work: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    /// Does work that has asked, looking for the answer again and again; after a while it sleeps
+    /// like other work.
+    fn look<T>(
+        &self,
+        cx: &Context<'_>,
+        mut work: Pin<&mut impl Future<Output = T>>,
+        eager: &Eager,
+    ) -> Poll<T> {
         let begun = Instant::now();
-        self.eager.store(true, Ordering::Relaxed);
+        eager.store(true, Ordering::Relaxed);
         let done = loop {
             let done = self.poll(cx, work.as_mut());
             if done.is_ready() || begun.elapsed() >= self.patience {
@@ -96,7 +107,7 @@ impl Drive {
             // The server may need this processor.
             thread::yield_now();
         };
-        self.eager.store(false, Ordering::Relaxed);
+        eager.store(false, Ordering::Relaxed);
         let mut next = 1;
         if done.is_pending() {
             let sleeps = self.next_sleeps.load(Ordering::Relaxed);
@@ -177,18 +188,21 @@ impl Wake for Relay {
 
 #[cfg(test)]
 mod tests {
-    use std::future::{pending, poll_fn};
+    use std::future::{pending, poll_fn, ready};
     use std::pin::pin;
 
     use super::*;
 
     /// Whether the next answer is looked for. It comes with the second look, if there is one.
     fn is_looked_for(drive: &Drive) -> bool {
+        let eager = drive.eager.as_ref();
         let looks = AtomicU32::new(0);
-        let work = poll_fn(|_| match looks.fetch_add(1, Ordering::Relaxed) {
-            0 if drive.eager.load(Ordering::Relaxed) => Poll::Pending,
-            0 => Poll::Ready(false),
-            _ => Poll::Ready(true),
+        let work = poll_fn(|_| {
+            let is_eager = eager.is_some_and(|eager| eager.load(Ordering::Relaxed));
+            match (looks.fetch_add(1, Ordering::Relaxed), is_eager) {
+                (0, _) | (1, true) => Poll::Pending,
+                (looks, is_eager) => Poll::Ready(is_eager || looks > 1),
+            }
         });
         let mut work = pin!(work);
         let mut hurried = pin!(drive.hurry(work.as_mut()));
@@ -201,10 +215,17 @@ mod tests {
         }
     }
 
+    /// Work that turns out not to ask anything.
+    fn ask_nothing(drive: &Drive) {
+        let mut work = pin!(ready(()));
+        let mut hurried = pin!(drive.hurry(work.as_mut()));
+        assert!(hurried.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    }
+
     #[test]
     fn answers_are_looked_for_and_slept_for_where_they_take_longer() {
-        let mut drive = Drive::new(Box::pin(pending()), Eager::default());
-        if !drive.is_worth_looking() {
+        let mut drive = Drive::new(Box::pin(pending()), Some(Eager::default()));
+        if drive.worth_looking().is_none() {
             // One processor: nobody could answer while it is looked for.
             assert!(!is_looked_for(&drive));
             return;
@@ -215,6 +236,7 @@ mod tests {
         drive.patience = Duration::ZERO;
         for sleeps in [1, 2, 4, 8, 16, 32, 64, 64] {
             assert!(is_looked_for(&drive));
+            ask_nothing(&drive);
             assert!(!(0..sleeps).any(|_| is_looked_for(&drive)));
         }
         // One that comes in time is as good as the first.
@@ -222,6 +244,11 @@ mod tests {
         assert!(is_looked_for(&drive));
         drive.patience = Duration::ZERO;
         assert!(is_looked_for(&drive) && !is_looked_for(&drive) && is_looked_for(&drive));
-        assert!(!drive.eager.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn sockets_of_the_drivers_own_are_slept_for() {
+        let drive = Drive::new(Box::pin(pending()), None);
+        assert!(!is_looked_for(&drive));
     }
 }

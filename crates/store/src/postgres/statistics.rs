@@ -15,6 +15,8 @@ use crate::session::Pool;
 /// How often the sizes are looked at, times 0.5 to 1.5, and how often that may lead to counting.
 const EVERY: Duration = Duration::from_secs(2);
 const COUNTS: u32 = 8;
+/// A table of so many pages, half a gigabyte, is left to the server.
+const LARGE: i64 = 65_536;
 
 /// Counts until the tables are large. Ends by itself.
 pub(super) async fn keep(pool: Arc<Pool<Connector>>) {
@@ -24,10 +26,11 @@ pub(super) async fn keep(pool: Arc<Pool<Connector>>) {
         let Ok(held) = pool.take().await else {
             continue;
         };
-        match held.session.growth_of_runs().await {
+        match held.session.pages_of_runs().await {
             // Without the right to count, or without the table, there is nothing to be done here.
             Err(_) => return,
-            Ok(growth) if growth > 4 => {
+            Ok((pages, _)) if pages > LARGE => return,
+            Ok((pages, counted)) if pages > 4 * counted => {
                 if held.session.count().await.is_err() {
                     return;
                 }

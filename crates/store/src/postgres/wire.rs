@@ -14,16 +14,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_postgres::Config;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, LoadBalanceHosts, TargetSessionAttrs};
 
 /// The port where a URL names none.
-const PORT: u16 = 5432;
+pub(super) const PORT: u16 = 5432;
+/// Bytes of an answer that are read at once: most have thirty.
+const ANSWER: usize = 512;
 
 /// Whether answers are to be looked for.
 pub(super) type Eager = Arc<AtomicBool>;
@@ -40,14 +41,18 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Connects to the one host of a configuration; `None` if there are several, or none.
-    pub(super) async fn connect(config: &Config, eager: &Eager) -> io::Result<Option<Self>> {
-        let [host] = config.get_hosts() else { return Ok(None) };
-        if !config.get_hostaddrs().is_empty() {
-            return Ok(None);
+    /// Connects to the one host of a configuration. `None` if that cannot be, or if the driver would
+    /// have to choose between servers.
+    pub(super) async fn connect(config: &Config, eager: &Eager) -> Option<Self> {
+        let [host] = config.get_hosts() else { return None };
+        let is_any = config.get_target_session_attrs() == TargetSessionAttrs::Any
+            && config.get_load_balance_hosts() == LoadBalanceHosts::Disable
+            && config.get_hostaddrs().is_empty();
+        if !is_any {
+            return None;
         }
         let port = config.get_ports().first().copied().unwrap_or(PORT);
-        let at_most = config.get_connect_timeout().copied().unwrap_or(Duration::MAX);
+        let at_most = config.get_connect_timeout().copied()?;
         let eager = eager.clone();
         let made = async {
             match host {
@@ -55,8 +60,7 @@ impl Wire {
                 Host::Unix(folder) => Self::unix(folder, port, eager).await,
             }
         };
-        let made = tokio::time::timeout(at_most, made).await;
-        made.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())).map(Some)
+        tokio::time::timeout(at_most, made).await.ok()?.ok()
     }
 
     async fn tcp(config: &Config, name: &str, port: u16, eager: Eager) -> io::Result<Self> {
@@ -65,14 +69,9 @@ impl Wire {
         let options = SockRef::from(&socket);
         #[cfg(target_os = "linux")]
         options.set_tcp_user_timeout(config.get_tcp_user_timeout().copied())?;
-        let mut alive = TcpKeepalive::new().with_time(config.get_keepalives_idle());
-        if let Some(interval) = config.get_keepalives_interval() {
-            alive = alive.with_interval(interval);
+        if config.get_keepalives() {
+            options.set_tcp_keepalive(&keepalive(config))?;
         }
-        if let Some(retries) = config.get_keepalives_retries() {
-            alive = alive.with_retries(retries);
-        }
-        options.set_tcp_keepalive(&alive)?;
         let socket = socket.into_std()?;
         let raw = Box::new(socket.try_clone()?);
         Ok(Self { socket: Box::new(TcpStream::from_std(socket)?), raw, eager })
@@ -86,6 +85,18 @@ impl Wire {
     }
 }
 
+/// How often a connection that is silent is asked whether it is still there.
+fn keepalive(config: &Config) -> TcpKeepalive {
+    let mut alive = TcpKeepalive::new().with_time(config.get_keepalives_idle());
+    if let Some(interval) = config.get_keepalives_interval() {
+        alive = alive.with_interval(interval);
+    }
+    match config.get_keepalives_retries() {
+        Some(retries) => alive.with_retries(retries),
+        None => alive,
+    }
+}
+
 impl AsyncRead for Wire {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -96,9 +107,11 @@ impl AsyncRead for Wire {
         if told.is_ready() || !self.eager.load(Ordering::Relaxed) {
             return told;
         }
-        match self.raw.read(into.initialize_unfilled()) {
+        let mut some = [0; ANSWER];
+        let most = ANSWER.min(into.remaining());
+        match self.raw.read(&mut some[..most]) {
             Ok(count) => {
-                into.advance(count);
+                into.put_slice(&some[..count]);
                 Poll::Ready(Ok(()))
             }
             Err(error)

@@ -9,11 +9,12 @@ use super::{claimed, finish, record, run, step, steps};
 /// A socket of the network, one of the file system, and one of several hosts.
 async fn addresses(database: &Database) -> [String; 3] {
     let url = database.url();
-    let sql = "SELECT split_part(current_setting('unix_socket_directories'), ',', 1)";
-    let folder: String = database.postgres().await.query_one(sql, &[]).await.unwrap().get(0);
+    let sql = "SELECT split_part(current_setting('unix_socket_directories'), ',', 1), \
+        current_setting('port')";
+    let row = database.postgres().await.query_one(sql, &[]).await.unwrap();
+    let (folder, port): (String, String) = (row.get(0), row.get(1));
     let (account, place) = url.split_once('@').unwrap();
     let (host, name) = place.split_once('/').unwrap();
-    let (_, port) = host.split_once(':').unwrap();
     let folder = folder.replace('/', "%2F");
     [
         url.clone(),

@@ -19,6 +19,7 @@ use crate::apply::{own, queue, start};
 use crate::error::Error;
 use crate::gate::{Fields, Tx, Value, params};
 use crate::op::{Lease, Op, Reply, Start, Suspend, Suspended, Written};
+use crate::statement::width;
 
 /// Rows of one statement, at most: beyond it they cost the same each, and some of what a statement
 /// does grows with the square.
@@ -53,25 +54,37 @@ pub(crate) async fn together(tx: &mut impl Tx, ops: &[&Op]) -> Result<Vec<Option
     Ok(super::in_place(ops.len(), done))
 }
 
-/// Carries out ends, and nothing else, of runs that are plain: nobody is to be told of their end.
-/// `None` when one of them is not plain or its lease is void; what was written must then be taken
-/// back.
-pub(crate) async fn end_plain(tx: &mut impl Tx, ops: &[&Op]) -> Result<Option<Vec<Reply>>, Error> {
-    let Some(Crowd { ws, worker, starts, owned }) = Crowd::of(ops) else { return Ok(None) };
-    if !starts.is_empty() || owned.len() < ops.len() {
-        return Ok(None);
+/// Ends, and nothing else, with their last records.
+pub(crate) struct Ends<'a> {
+    ws: &'a str,
+    worker: &'a str,
+    owned: Vec<(usize, &'a Op)>,
+}
+
+impl<'a> Ends<'a> {
+    /// `None` if there is anything else among the operations, or records with companions.
+    pub(crate) fn of(ops: &[&'a Op]) -> Option<Self> {
+        let Crowd { ws, worker, owned, .. } = Crowd::of(ops)?;
+        let are_ends = owned.iter().all(|(_, op)| matches!(op, Op::Finish(_)));
+        (are_ends && owned.len() == ops.len()).then_some(Self { ws, worker, owned })
     }
-    let mut rows = Vec::new();
-    for (_, op) in &owned {
-        let Op::Finish(op) = op else { return Ok(None) };
-        rows.push(own::end_fields(op, own::end_arrow(op)?));
+
+    /// Carries them out as those of plain runs: nobody is to be told of their end. `None` when one
+    /// of them is not plain or its lease is void; what was written must then be taken back.
+    pub(crate) async fn plainly(&self, tx: &mut impl Tx) -> Result<Option<Vec<Reply>>, Error> {
+        let mut rows = Vec::new();
+        for (_, op) in &self.owned {
+            if let Op::Finish(op) = op {
+                rows.push(own::end_fields(op, own::end_arrow(op)?));
+            }
+        }
+        let of = [("workspace", Value::from(self.ws)), ("worker", Value::from(self.worker))];
+        if write(tx, "many_run_end_plain", &of, rows).await? < self.owned.len() as u64 {
+            return Ok(None);
+        }
+        record_all(tx, &self.owned).await?;
+        Ok(Some(vec![Reply::Finish(Written::Done); self.owned.len()]))
     }
-    let more = [("workspace", Value::from(ws)), ("worker", Value::from(worker))];
-    if write(tx, "many_run_end_plain", &more, rows).await? < ops.len() as u64 {
-        return Ok(None);
-    }
-    record_all(tx, &owned).await?;
-    Ok(Some(vec![Reply::Finish(Written::Done); ops.len()]))
 }
 
 /// Locks the runs of owners' writes; gives those that the worker executes.
@@ -205,14 +218,17 @@ async fn write(
     Ok(changed)
 }
 
-/// How many of the rows the next statement takes.
+/// How many of the rows the next statement takes: as many as stay within the bound, together with
+/// the repetitions of the last.
 fn portion(rows: &[Fields<'_>]) -> usize {
-    let mut bytes = 0;
-    let fits = |row: &&Fields<'_>| {
+    let (mut portion, mut bytes) = (1, 0);
+    for (row, count) in rows.iter().zip(1..=ROWS) {
         bytes += weight(row);
-        bytes <= BYTES
-    };
-    rows.iter().take(ROWS).take_while(fits).count().max(1)
+        if bytes + (width(count) - count) * weight(row) <= BYTES {
+            portion = count;
+        }
+    }
+    portion
 }
 
 /// The bytes of a row's texts.
@@ -242,12 +258,16 @@ mod tests {
     }
 
     #[test]
-    fn rows_go_in_few_sizes_and_large_ones_in_small_portions() {
+    fn rows_go_together_and_large_ones_in_small_portions() {
         assert_eq!(portions(rows(5, "")), [5]);
         assert_eq!(portions(rows(37, "")), [37]);
         assert_eq!(portions(rows(200, "")), [64, 64, 64, 8]);
         let large = "x".repeat(BYTES / 3);
         assert_eq!(portions(rows(4, &large)), [2, 2]);
+        // 33 rows would be 40, the last of them eight times.
+        let mut one_large = rows(32, "");
+        one_large.extend(rows(1, &large));
+        assert_eq!(portions(one_large), [32, 1]);
         let larger = "x".repeat(BYTES + 1);
         assert_eq!(portions(rows(3, &larger)), [1, 1, 1]);
     }
