@@ -2,8 +2,9 @@
 //! on the server, and who rings cuts that sleep short.
 //!
 //! Invariants: only connections that were found in a sleep with our mark in our database are cut
-//! short, and such a connection does nothing else. A ring between two sleeps is lost, as is one from another user of the
-//! server; polling finds what it told. Those who share this store are told without the server.
+//! short, and such a connection does nothing else. A ring between two sleeps is lost, as is one
+//! from another user of the server; polling finds what it told. Those who share this store are told
+//! without the server.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -115,8 +115,8 @@ impl Connector {
         self.config.connect(NoTls).await.map_err(|error| self.why(&error))
     }
 
-    /// Connects over a socket of ours, if that can be done. Whatever is in the way of it, the driver
-    /// finds a way around or reports.
+    /// Connects over a socket of ours, if that can be done. Whatever is in the way of it, the
+    /// driver finds a way around or reports.
     async fn connect_wire(&self, eager: &Eager) -> Option<(Client, Messages)> {
         let wire = Wire::connect(&self.config, eager).await?;
         let (client, connection) = self.config.connect_raw(wire, NoTls).await.ok()?;

@@ -41,8 +41,8 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Connects to the one host of a configuration. `None` if that cannot be, or if the driver would
-    /// have to choose between servers.
+    /// Connects to the one host of a configuration. `None` if that cannot be, or if the driver
+    /// would have to choose between servers.
     pub(super) async fn connect(config: &Config, eager: &Eager) -> Option<Self> {
         let [host] = config.get_hosts() else { return None };
         let is_any = config.get_target_session_attrs() == TargetSessionAttrs::Any
