@@ -79,6 +79,29 @@ fn columns(hole: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
+/// What a move of runs changes, in the order in which MySQL evaluates it: from left to right.
+fn changes(hole: &str) -> Option<&'static str> {
+    Some(match hole {
+        "as_claimed" => {
+            "prev_status = status, status = :to, worker = :worker, epoch = epoch + 1, \
+             attempts = attempts + :attempt, started_at = COALESCE(started_at, :now), \
+             wake_at = :lease_until, parked = 0, waits = '', updated_at = :now, \
+             deadline_at = CASE WHEN deadline_at IS NOT NULL OR timeout_us IS NULL \
+             THEN deadline_at WHEN timeout_us > 9223372036854775807 - :now \
+             THEN 9223372036854775807 ELSE :now + timeout_us END"
+        }
+        // Of many runs, each by its own row.
+        "as_ended" => {
+            "prev_status = status, worker = '', wake_at = 9223372036854775807, parked = 0, \
+             waits = '', status = CASE run_id[[ WHEN :run_id THEN :to]] END, \
+             output = CASE run_id[[ WHEN :run_id THEN :output]] END, \
+             error = CASE run_id[[ WHEN :run_id THEN :error]] END, \
+             finished_at = CASE run_id[[ WHEN :run_id THEN :now]] END, updated_at = finished_at"
+        }
+        _ => return None,
+    })
+}
+
 impl Dialect {
     /// The text for a hole, or `None` if there is no such hole.
     pub(crate) fn fill(self, hole: &str) -> Option<String> {
@@ -97,8 +120,8 @@ impl Dialect {
             let (column, these) = texts.split_once(' ')?;
             return Some(crate::migrate::one_of(self, column, these.split(' ')));
         }
-        if let Some(text) =
-            columns(hole).or_else(|| self.part(hole).or(self.way(hole)).map(str::to_owned))
+        if let Some(text) = columns(hole)
+            .or_else(|| self.part(hole).or(self.way(hole)).or(changes(hole)).map(str::to_owned))
         {
             return Some(text);
         }
@@ -110,15 +133,6 @@ impl Dialect {
             ("unsealed", Sqlite | Postgres) => "workspace, created_at, event_id",
             ("unsealed", Mysql) => "workspace, seq, created_at, event_id",
             ("never", _) => "9223372036854775807",
-            // What a claim changes.
-            ("as_claimed", _) => {
-                "prev_status = status, status = :to, worker = :worker, epoch = epoch + 1, \
-                 attempts = attempts + :attempt, started_at = COALESCE(started_at, :now), \
-                 wake_at = :lease_until, parked = 0, waits = '', updated_at = :now, \
-                 deadline_at = CASE WHEN deadline_at IS NOT NULL OR timeout_us IS NULL \
-                 THEN deadline_at WHEN timeout_us > 9223372036854775807 - :now \
-                 THEN 9223372036854775807 ELSE :now + timeout_us END"
-            }
             // A queue and a partition as one value; keys hold no line breaks.
             ("place", Sqlite | Postgres) => "queue || '\n' || partition_key",
             ("place", Mysql) => "CONCAT(queue, '\n', partition_key)",

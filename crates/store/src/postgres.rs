@@ -7,6 +7,7 @@
 
 mod bell;
 mod connection;
+mod connector;
 mod drive;
 mod fault;
 mod rows;
@@ -32,7 +33,7 @@ use crate::lane::Lanes;
 use crate::op::{Op, Record, Reply, Store, Written};
 use crate::session::{self, Chores, Pool};
 use crate::tally::{Counters, Tally};
-use connection::Connector;
+use connector::Connector;
 
 /// Sessions for reading, at most.
 const READERS: usize = 4;

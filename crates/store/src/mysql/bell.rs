@@ -27,8 +27,8 @@ const INTERRUPTED: u16 = 1317;
 /// The longest that others wait for news while there is always more. To find them costs the server
 /// a millisecond.
 const FAR_APART: Duration = Duration::from_millis(64);
-/// How often it is looked for others who listen.
-const KNOWN: Duration = Duration::from_millis(500);
+/// How often it is looked whether others listen.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Rings and listens for as long as the store is open.
 pub(super) async fn ring(connector: Arc<Connector>, bell: Arc<Bell>) {
@@ -80,7 +80,7 @@ async fn wake_others(mut hand: Conn, others: &Bell, own: u32) -> Result<(), Erro
     let mut pauses = Pauses::up_to(FAR_APART);
     loop {
         others.pulled().await;
-        if looked.is_none_or(|at| at.elapsed() > KNOWN) {
+        if looked.is_none_or(|at| at.elapsed() > LOOK) {
             looked = Some(Instant::now());
             // Those who were known may be between two sleeps.
             known.extend(hand.query::<u64, _>(&listeners).await.map_err(sorted)?);

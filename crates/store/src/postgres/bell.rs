@@ -14,7 +14,8 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use tokio_postgres::{AsyncMessage, Client};
 
-use super::connection::{Connector, sorted};
+use super::connection::sorted;
+use super::connector::Connector;
 use crate::backend::{Backoff, random};
 use crate::bell::{Bell, Pauses, Ring};
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! A Postgres connection: its settings, its statements, and the gate over it.
+//! A Postgres connection: its statements, and the gate over it.
 //!
 //! Invariants: every parameter is `int8` or `text` and says so in its statement; a statement is
 //! prepared once per connection; a connection whose fault was its own is not used again.
@@ -8,53 +8,28 @@ use std::collections::HashMap;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{try_join, try_join_all};
-use tokio_postgres::config::{Host as Address, SslMode};
-use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::{IsNull, ToSql, Type, private::BytesMut};
-use tokio_postgres::{Client, Config, Connection, NoTls, Socket, Statement};
+use tokio_postgres::{Client, Statement};
 
-use super::drive::{Drive, Messages};
+use super::drive::Drive;
 use super::ways::Ways;
-use super::wire::{Eager, PORT, Wire};
 use super::{fault, rows};
 use crate::apply;
-use crate::bell::Bell;
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::flight;
 use crate::gate::{Bound, Memo, Params, Row, Tx, Value};
 use crate::migrate::{self, LOCK, VERSION, VERSION_TABLE};
 use crate::op::{Op, Reply};
-use crate::open::redacted;
-use crate::session::{Applied, Begin, Connect, Fault, Session};
+use crate::session::{Applied, Begin, Fault, Session};
 use crate::statement;
 use crate::tally::Counters;
 
-/// What every session is set to. Escapes in texts are ours to decide, so the old reading is off. A
-/// session that stands still inside a transaction holds row locks, and for no longer than a lease.
-/// Plans are made while the tables are small and kept while they grow, so the ways that are good
-/// for small tables only are closed: every statement of ours has an index that was made for it, and
-/// a plan that fits any values.
-/// Last, a large text that is thrown away: a server on glibc gives memory back to the system after
-/// nearly every batch and is given it anew, page by page, for the next, until it has once freed a
-/// large piece. That is a fifth of what a batch costs it.
-const SETTINGS: &str = "SET statement_timeout = '60s'; SET lock_timeout = '10s'; \
-    SET idle_in_transaction_session_timeout = '15s'; \
-    SET default_transaction_isolation = 'read committed'; \
-    SET standard_conforming_strings = on; SET client_min_messages = warning; \
-    SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
-    SET jit = off; SET plan_cache_mode = force_generic_plan; SELECT length(repeat(' ', 524288))";
 /// Prepared statements a connection keeps; rare filters come and go.
 const STATEMENTS: usize = 512;
-
-/// What the session of a writer is set to besides. Deadlocks are looked for only after a second;
-/// not to wait that long for a lock gets around them sooner. Whoever waits in a crowd keeps the
-/// others' rows locked meanwhile, so the crowd is rather taken apart.
-const LANE: &str = "SET lock_timeout = '50ms'";
 
 /// How a transaction begins.
 fn begin(kind: Begin) -> &'static str {
@@ -72,129 +47,6 @@ fn is_time_to_plan_again(uses: u64) -> bool {
     uses.is_power_of_two() && uses.trailing_zeros().is_multiple_of(3) && uses > 8
 }
 
-/// How to connect.
-pub(super) struct Connector {
-    config: Config,
-    /// Fit for messages.
-    url: String,
-    place: String,
-    bell: Arc<Bell>,
-    pub(super) counters: Arc<Counters>,
-}
-
-impl Connector {
-    pub(super) fn new(url: &str, bell: Arc<Bell>) -> Result<Self, Error> {
-        let shown = redacted(url);
-        let mut config: Config = url.parse().map_err(|e: tokio_postgres::Error| {
-            Error::Refused(format!("\"{shown}\" is not a Postgres URL: {}", fault::text(&e)))
-        })?;
-        if config.get_ssl_mode() == SslMode::Require {
-            return Err(Error::Refused(format!(
-                "\"{shown}\" asks for TLS, which the Postgres store does not speak; use \
-                 sslmode=disable over a trusted network or a local TLS proxy"
-            )));
-        }
-        if config.get_application_name().is_none() {
-            config.application_name("steadfast");
-        }
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(Duration::from_secs(5));
-        }
-        config.keepalives_idle(Duration::from_secs(30));
-        config.keepalives_interval(Duration::from_secs(10));
-        config.keepalives_retries(3);
-        config.tcp_user_timeout(Duration::from_secs(30));
-        let place = place(&config);
-        Ok(Self { config, url: shown, place, bell, counters: Arc::default() })
-    }
-
-    /// Connects with a driver of its own for the connection's messages.
-    pub(super) async fn connect_raw(
-        &self,
-    ) -> Result<(Client, Connection<Socket, NoTlsStream>), Error> {
-        self.config.connect(NoTls).await.map_err(|error| self.why(&error))
-    }
-
-    /// Connects over a socket of ours, if that can be done. Whatever is in the way of it, the
-    /// driver finds a way around or reports.
-    async fn connect_wire(&self, eager: &Eager) -> Option<(Client, Messages)> {
-        let wire = Wire::connect(&self.config, eager).await?;
-        let (client, connection) = self.config.connect_raw(wire, NoTls).await.ok()?;
-        Some((client, moved(connection)))
-    }
-
-    async fn session(&self, client: Client, drive: Option<Drive>) -> Result<PgSession, Error> {
-        let made = PgSession::new(client, drive, self.counters.clone());
-        let set = async {
-            made.client.batch_execute(SETTINGS).await?;
-            match &made.drive {
-                Some(_) => made.client.batch_execute(LANE).await,
-                None => Ok(()),
-            }
-        };
-        made.through(pin!(set)).await.map_err(|error| self.why(&error))?;
-        Ok(made)
-    }
-
-    fn why(&self, error: &tokio_postgres::Error) -> Error {
-        let text = fault::text(error);
-        if !fault::is_final_at_open(error) {
-            return Error::Transient(format!(
-                "no connection to Postgres at {}: {text}",
-                self.place
-            ));
-        }
-        let what = match error.code() {
-            Some(state) if fault::is_login(state) => "the login was refused",
-            Some(_) => "the database cannot be used",
-            None => "no connection can be made",
-        };
-        Error::Refused(format!("{what} for {}: {text}", self.url))
-    }
-}
-
-/// The messages of a connection until its end, which whoever asks then is told of.
-fn moved<C: Future + Send + 'static>(connection: C) -> Messages {
-    connection.map(drop).boxed()
-}
-
-fn place(config: &Config) -> String {
-    let ports = config.get_ports();
-    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(PORT);
-    let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| match host {
-        Address::Tcp(name) => format!("{name}:{}", port(at)),
-        Address::Unix(path) => format!("{}:{}", path.display(), port(at)),
-    });
-    hosts.collect::<Vec<_>>().join(", ")
-}
-
-impl Connect for Connector {
-    type Session = PgSession;
-
-    async fn connect(&self) -> Result<PgSession, Error> {
-        let (client, connection) = self.connect_raw().await?;
-        // It ends with the client, or with the connection's own end, which the client then reports.
-        tokio::spawn(connection);
-        self.session(client, None).await
-    }
-
-    async fn connect_lane(&self) -> Result<PgSession, Error> {
-        let eager = Eager::default();
-        let (client, drive) = match self.connect_wire(&eager).await {
-            Some((client, messages)) => (client, Drive::new(messages, Some(eager))),
-            None => {
-                let (client, connection) = self.connect_raw().await?;
-                (client, Drive::new(moved(connection), None))
-            }
-        };
-        self.session(client, Some(drive)).await
-    }
-
-    fn announce(&self, ready: bool, ended: bool) {
-        self.bell.pull(ready, ended);
-    }
-}
-
 /// One connection and what is known of it.
 pub(super) struct PgSession {
     pub(super) client: Client,
@@ -209,7 +61,7 @@ pub(super) struct PgSession {
 }
 
 impl PgSession {
-    fn new(client: Client, drive: Option<Drive>, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(client: Client, drive: Option<Drive>, counters: Arc<Counters>) -> Self {
         Self {
             client,
             drive,
@@ -221,7 +73,7 @@ impl PgSession {
     }
 
     /// Does work of this session.
-    async fn through<T>(&self, work: Pin<&mut impl Future<Output = T>>) -> T {
+    pub(super) async fn through<T>(&self, work: Pin<&mut impl Future<Output = T>>) -> T {
         match &self.drive {
             Some(drive) => drive.through(work).await,
             None => work.await,

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connection::Connector;
+use super::connector::Connector;
 use crate::backend::random;
 use crate::session::Pool;
 

@@ -111,20 +111,12 @@ VALUES [[, (:workspace, :function_id, :seq, :name, :kind, :state, :input, :outpu
 {{or_keep:function_id}};
 
 -- name: many_run_end
-UPDATE run {{by_key}} SET prev_status = status, worker = '', wake_at = {{never}}, parked = 0, waits = '',
-    status = CASE run_id[[ WHEN :run_id THEN :to]] END,
-    output = CASE run_id[[ WHEN :run_id THEN :output]] END,
-    error = CASE run_id[[ WHEN :run_id THEN :error]] END,
-    finished_at = CASE run_id[[ WHEN :run_id THEN :now]] END, updated_at = finished_at
+UPDATE run {{by_key}} SET {{as_ended}}
 WHERE workspace = :workspace AND run_id IN ([[, :run_id]]);
 
 -- The same where nobody is to be told of an end, with the fences.
 -- name: many_run_end_plain
-UPDATE run {{by_key}} SET prev_status = status, worker = '', wake_at = {{never}}, parked = 0, waits = '',
-    status = CASE run_id[[ WHEN :run_id THEN :to]] END,
-    output = CASE run_id[[ WHEN :run_id THEN :output]] END,
-    error = CASE run_id[[ WHEN :run_id THEN :error]] END,
-    finished_at = CASE run_id[[ WHEN :run_id THEN :now]] END, updated_at = finished_at
+UPDATE run {{by_key}} SET {{as_ended}}
 WHERE workspace = :workspace AND run_id IN ([[, :run_id]]) AND worker = :worker AND status = 'PENDING'
     AND epoch = CASE run_id[[ WHEN :run_id THEN :epoch]] END
     AND parent = '' AND dedupe_id = '' AND context IS NULL;

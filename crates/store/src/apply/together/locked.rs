@@ -64,9 +64,11 @@ pub(crate) struct Ends<'a> {
 impl<'a> Ends<'a> {
     /// `None` if there is anything else among the operations, or records with companions.
     pub(crate) fn of(ops: &[&'a Op]) -> Option<Self> {
+        if !ops.iter().all(|op| matches!(op, Op::Finish(_))) {
+            return None;
+        }
         let Crowd { ws, worker, owned, .. } = Crowd::of(ops)?;
-        let are_ends = owned.iter().all(|(_, op)| matches!(op, Op::Finish(_)));
-        (are_ends && owned.len() == ops.len()).then_some(Self { ws, worker, owned })
+        (owned.len() == ops.len()).then_some(Self { ws, worker, owned })
     }
 
     /// Carries them out as those of plain runs: nobody is to be told of their end. `None` when one
@@ -223,8 +225,9 @@ async fn write(
 fn portion(rows: &[Fields<'_>]) -> usize {
     let (mut portion, mut bytes) = (1, 0);
     for (row, count) in rows.iter().zip(1..=ROWS) {
-        bytes += weight(row);
-        if bytes + (width(count) - count) * weight(row) <= BYTES {
+        let weight = weight(row);
+        bytes += weight;
+        if bytes + (width(count) - count) * weight <= BYTES {
             portion = count;
         }
     }
