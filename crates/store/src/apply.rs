@@ -37,7 +37,7 @@ pub(crate) use start::start;
 #[cfg(feature = "mysql")]
 pub(crate) use together::locked;
 #[cfg(feature = "postgres")]
-pub(crate) use together::together;
+pub(crate) use together::{Single, together};
 
 use crate::error::Error;
 use crate::gate::Tx;

@@ -24,6 +24,11 @@ const RUN_COLUMNS: &str = "run_id, workflow, status, input, output, error, queue
     priority, dedupe_id, app_version, worker, epoch, attempts, max_attempts, created_at, \
     updated_at, started_at, finished_at, ready_at, wake_at, parked, waits, timeout_us, \
     deadline_at, forked_from, parent, detached, generation, seed, inbox, context";
+/// The same of a new run `n`.
+const NEW_RUN: &str = "n.run_id, n.workflow, n.status, n.input, NULL, NULL, n.queue, \
+    n.partition_key, n.priority, '', n.app_version, n.worker, n.epoch, n.epoch, n.max_attempts, \
+    n.created_at, n.created_at, n.started_at, NULL, n.ready_at, n.wake_at, n.parked, n.waits, \
+    n.timeout_us, n.deadline_at, '', n.parent, n.detached, 0, n.seed, 0, n.context";
 /// Columns of `commands`, in the order in which `CommandRow` is read.
 const COMMAND_COLUMNS: &str = "command_id, command_type, requested_by, ingress, payload, context, \
     status, cancellation_mode, idempotency_key, workflow_id, result, error, collapsed, created_at, \
@@ -63,7 +68,9 @@ const QUEUE_COLUMNS: &str = "name, concurrency, worker_concurrency, rate_limit, 
 fn columns(hole: &str) -> Option<String> {
     let text = match hole {
         "run_columns" => RUN_COLUMNS,
+        "new_run" => NEW_RUN,
         "step_columns" => STEP_COLUMNS,
+        "step_columns_of_n" => return Some(of("n", STEP_COLUMNS)),
         "queue_columns" => QUEUE_COLUMNS,
         "command_columns" => COMMAND_COLUMNS,
         "trigger_columns" => TRIGGER_COLUMNS,
@@ -90,7 +97,12 @@ fn changes(hole: &str) -> Option<&'static str> {
              THEN deadline_at WHEN timeout_us > 9223372036854775807 - :now \
              THEN 9223372036854775807 ELSE :now + timeout_us END"
         }
-        // Of many runs, each by its own row.
+        // Of many runs, each by its own row `n`, or by its place among the parameters.
+        "as_ended_by_n" => {
+            "prev_status = run.status, status = n.status, output = n.output, error = n.error, \
+             worker = '', wake_at = 9223372036854775807, parked = 0, waits = '', \
+             finished_at = n.now, updated_at = n.now"
+        }
         "as_ended" => {
             "prev_status = status, worker = '', wake_at = 9223372036854775807, parked = 0, \
              waits = '', status = CASE run_id[[ WHEN :run_id THEN :to]] END, \

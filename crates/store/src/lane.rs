@@ -233,6 +233,9 @@ impl<C: Connect> Lane<C> {
             if batch.iter().all(|job| is_claim(&job.op)) {
                 batch.sort_by(|one, other| order(&one.op).cmp(&order(&other.op)));
             }
+            batch = self.at_once(batch).await;
+        }
+        if batch.len() > 1 {
             batch = self.together(batch, Manner::Trusting).await;
         }
         while batch.len() > 1 {
@@ -244,6 +247,36 @@ impl<C: Connect> Lane<C> {
         }
         for job in batch {
             self.alone(job).await;
+        }
+    }
+
+    /// Has as much of a batch written as one statement can, and answers that; gives back the rest.
+    async fn at_once(&mut self, batch: Vec<Job>) -> Vec<Job> {
+        // Who cannot connect is told so by the long way.
+        let Ok(session) = self.connected().await else { return batch };
+        let ops: Vec<&Op> = batch.iter().map(|job| &*job.op).collect();
+        let done = session::all_at_once(session, &ops).await;
+        self.drop_unusable();
+        match done {
+            Ok(Some(replies)) => {
+                let (mut done, mut answers, mut open) = (Vec::new(), Vec::new(), Vec::new());
+                for (job, reply) in batch.into_iter().zip(replies) {
+                    match reply {
+                        Some(reply) => {
+                            done.push(job);
+                            answers.push(Ok(reply));
+                        }
+                        None => open.push(job),
+                    }
+                }
+                self.settle(done, answers);
+                open
+            }
+            Err(error @ Error::Ambiguous(_)) => {
+                answer(batch, |_| Err(error.clone()));
+                Vec::new()
+            }
+            Ok(None) | Err(_) => batch,
         }
     }
 
@@ -260,9 +293,7 @@ impl<C: Connect> Lane<C> {
         self.drop_unusable();
         match done {
             Ok(answers) => {
-                self.announce(batch.iter().map(|job| &*job.op).zip(&answers));
-                let mut answers = answers.into_iter();
-                answer(batch, |_| answers.next().unwrap_or(Err(Error::Closed)));
+                self.settle(batch, answers);
                 Vec::new()
             }
             Err(error @ Error::Ambiguous(_)) => {
@@ -274,6 +305,13 @@ impl<C: Connect> Lane<C> {
                 batch
             }
         }
+    }
+
+    /// Answers what was committed.
+    fn settle(&self, batch: Vec<Job>, answers: Answers) {
+        self.announce(batch.iter().map(|job| &*job.op).zip(&answers));
+        let mut answers = answers.into_iter();
+        answer(batch, |_| answers.next().unwrap_or(Err(Error::Closed)));
     }
 
     /// Carries out one job in a transaction of its own.

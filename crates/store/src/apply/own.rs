@@ -381,7 +381,7 @@ fn refusal_of_spawn(reply: Started) -> Option<String> {
 }
 
 /// The columns of an outcome: the value, or the error as it is stored.
-fn split(outcome: &Outcome) -> (Option<&str>, Option<String>) {
+pub(super) fn split(outcome: &Outcome) -> (Option<&str>, Option<String>) {
     match outcome {
         Ok(value) => (Some(value), None),
         Err(error) => (None, Some(rows::error_text(error))),

@@ -65,7 +65,7 @@ pub(super) struct Place {
 
 impl Place {
     /// On the default queue, as it is without having been made.
-    fn unmade(op: &Start) -> Self {
+    pub(super) fn unmade(op: &Start) -> Self {
         let rank = QueueRow::default().rank(op.priority);
         Self { rank, partition: String::new(), open: true }
     }

@@ -14,7 +14,12 @@ mod fenced;
 pub(crate) mod locked;
 
 #[cfg(feature = "postgres")]
+mod single;
+
+#[cfg(feature = "postgres")]
 pub(crate) use fenced::together;
+#[cfg(feature = "postgres")]
+pub(crate) use single::Single;
 
 use super::start::{self, Place};
 use crate::error::Error;

@@ -220,6 +220,27 @@ impl Session for PgSession {
         Ok(done)
     }
 
+    async fn all_at_once(&mut self, ops: &[&Op]) -> Result<Option<Vec<Option<Reply>>>, Error> {
+        let Some(batch) = apply::Single::of(ops).filter(|_| self.ways.is_short_for_batches())
+        else {
+            return Ok(None);
+        };
+        let session = &*self;
+        let mut host = Host { session, wrote: false, memo: Memo::default() };
+        let done = match session.through(pin!(batch.write(&mut host).boxed())).await {
+            // Nothing was written then, and the long way finds out why.
+            Err(Error::Refused(why)) => {
+                tracing::debug!(why, ops = ops.len(), "not at once");
+                None
+            }
+            done => Some(done?),
+        };
+        if done.as_ref().is_none_or(|replies| replies.iter().any(Option::is_none)) {
+            self.ways.missed_batch();
+        }
+        Ok(done)
+    }
+
     /// Operations that cannot meet share round trips: the driver sends what is ready without
     /// waiting for earlier answers, and the server works it off in that order.
     async fn transact(&mut self, kind: Begin, ops: &[&Op]) -> Result<Vec<Applied>, Error> {

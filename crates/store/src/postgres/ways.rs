@@ -1,4 +1,5 @@
-//! Which queues are claimed from at once, as one connection has learned it.
+//! What is worth trying at once, as one connection has learned it: claims from which queues, and
+//! whole batches.
 //!
 //! Invariants: what is remembered here costs or spares a try, and decides nothing else.
 
@@ -7,8 +8,8 @@ use std::collections::HashMap;
 use crate::op::{Op, Reply};
 use crate::session::Applied;
 
-/// Claims that go the long way once the short one has led nowhere: commands wait there, say, or the
-/// queue has limits that must be counted.
+/// Claims, or batches, that go the long way once the short one has led nowhere: commands wait there,
+/// say, or the queue has limits that must be counted; somebody is to be told of a run's end.
 const LONG_WAY: u32 = 64;
 
 /// A queue, by its workspace and name.
@@ -21,6 +22,8 @@ pub(super) struct Ways {
     long: HashMap<Queue, u32>,
     /// The queue of a claim at once that has just taken nothing.
     missed: Option<Queue>,
+    /// For how many batches it is not tried to write them at once.
+    long_batches: u32,
 }
 
 fn queue(op: &Op) -> Option<Queue> {
@@ -43,6 +46,18 @@ impl Ways {
             }
             None => true,
         }
+    }
+
+    /// Whether it is worth trying to write a batch at once.
+    pub(super) fn is_short_for_batches(&mut self) -> bool {
+        let one_less = self.long_batches.checked_sub(1);
+        self.long_batches = one_less.unwrap_or(0);
+        one_less.is_none()
+    }
+
+    /// A batch was not written at once, or not all of it.
+    pub(super) fn missed_batch(&mut self) {
+        self.long_batches = LONG_WAY;
     }
 
     /// An operation was not carried out at once.

@@ -4,11 +4,7 @@
 
 -- name: all_run_insert
 INSERT INTO run ({{run_columns}}, prev_status, sort_rank, workspace)
-SELECT n.run_id, n.workflow, n.status, n.input, NULL, NULL, n.queue, n.partition_key, n.priority, '',
-    n.app_version, n.worker, n.epoch, n.epoch, n.max_attempts, n.created_at, n.created_at, n.started_at,
-    NULL, n.ready_at, n.wake_at, n.parked, n.waits, n.timeout_us, n.deadline_at, '', n.parent, n.detached, 0, n.seed, 0,
-    n.context, '', n.sort_rank, n.workspace
-FROM unnest(:rows::run[]) AS n
+SELECT {{new_run}}, '', n.sort_rank, n.workspace FROM unnest(:rows::run[]) AS n
 ON CONFLICT DO NOTHING
 RETURNING run_id;
 
@@ -17,8 +13,7 @@ RETURNING run_id;
 -- before would cost every record a look.
 -- name: all_step_insert
 INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
-SELECT n.workspace, n.function_id, n.seq, n.name, n.kind, n.state, n.input, n.output, n.error, n.child_run_id,
-    n.attempt, n.started_at, n.completed_at, n.next_at, n.run_id, n.epoch
+SELECT n.workspace, {{step_columns_of_n}}, n.run_id, n.epoch
 FROM unnest(:rows::step[]) AS n
 JOIN run ON run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
     AND run.worker = :worker AND run.status = 'PENDING'
@@ -27,8 +22,7 @@ FOR NO KEY UPDATE OF run;
 -- The last records of runs that end in the same batch: there the end checks the fence, and spoils the batch.
 -- name: all_step_insert_last
 INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
-SELECT n.workspace, n.function_id, n.seq, n.name, n.kind, n.state, n.input, n.output, n.error, n.child_run_id,
-    n.attempt, n.started_at, n.completed_at, n.next_at, n.run_id, n.epoch
+SELECT n.workspace, {{step_columns_of_n}}, n.run_id, n.epoch
 FROM unnest(:rows::step[]) AS n;
 
 -- name: all_run_held
@@ -37,8 +31,7 @@ FROM unnest(:workspace, :run_id) AS n (workspace, run_id)
 JOIN run ON run.workspace = n.workspace AND run.run_id = n.run_id AND run.status = 'PENDING';
 
 -- name: all_run_end
-UPDATE run SET prev_status = run.status, status = n.status, output = n.output, error = n.error, worker = '',
-    wake_at = {{never}}, parked = 0, waits = '', finished_at = n.now, updated_at = n.now
+UPDATE run SET {{as_ended_by_n}}
 FROM unnest(:workspace, :run_id, :epoch, :worker, :to, :output, :error, :now)
     AS n (workspace, run_id, epoch, worker, status, output, error, now)
 WHERE run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
@@ -52,6 +45,57 @@ FROM unnest(:workspace, :run_id, :epoch, :worker, :inbox, :wake_at, :waits, :now
 WHERE run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
     AND run.worker = n.worker AND run.status = 'PENDING' AND run.inbox = n.inbox
 RETURNING run.run_id;
+
+-- A whole batch that is its own commit, and which of its runs were written. What an operation comes to is written
+-- wholly or not at all. Ends are those of runs of which nobody is to be told; starts are those on a queue that was never
+-- made. First, a batch of ends, then one of whatever there is: what has no rows costs a statement a little all the same.
+-- `IS TRUE` has the ended runs looked up in a table of hashes; as a join, each record would be compared with all of them.
+
+-- name: whole_end
+WITH ended AS (
+    UPDATE run SET {{as_ended_by_n}}
+    FROM unnest(:workspace, :run_id, :epoch, :to, :output, :error, :now)
+        AS n (workspace, run_id, epoch, status, output, error, now)
+    WHERE run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
+        AND run.worker = :worker AND run.status = 'PENDING'
+        AND run.parent = '' AND run.dedupe_id = '' AND run.context IS NULL
+    RETURNING run.run_id
+), closed AS (
+    INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
+    SELECT n.workspace, {{step_columns_of_n}}, n.run_id, n.epoch
+    FROM unnest(:last::step[]) AS n WHERE (n.run_id IN (SELECT run_id FROM ended)) IS TRUE
+)
+SELECT run_id FROM ended;
+
+-- name: whole_write
+WITH started AS (
+    INSERT INTO run ({{run_columns}}, prev_status, sort_rank, workspace)
+    SELECT {{new_run}}, '', n.sort_rank, n.workspace FROM unnest(:starts::run[]) AS n
+    WHERE NOT EXISTS (SELECT 1 FROM queue WHERE queue.workspace = :home AND queue.name = :queue)
+    ON CONFLICT DO NOTHING
+    RETURNING run_id
+), recorded AS (
+    INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
+    SELECT n.workspace, {{step_columns_of_n}}, n.run_id, n.epoch
+    FROM unnest(:records::step[]) AS n
+    JOIN run ON run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
+        AND run.worker = :worker AND run.status = 'PENDING'
+    FOR NO KEY UPDATE OF run
+    RETURNING run_id
+), ended AS (
+    UPDATE run SET {{as_ended_by_n}}
+    FROM unnest(:workspace, :run_id, :epoch, :to, :output, :error, :now)
+        AS n (workspace, run_id, epoch, status, output, error, now)
+    WHERE run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
+        AND run.worker = :worker AND run.status = 'PENDING'
+        AND run.parent = '' AND run.dedupe_id = '' AND run.context IS NULL
+    RETURNING run.run_id
+), closed AS (
+    INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
+    SELECT n.workspace, {{step_columns_of_n}}, n.run_id, n.epoch
+    FROM unnest(:last::step[]) AS n WHERE (n.run_id IN (SELECT run_id FROM ended)) IS TRUE
+)
+SELECT run_id FROM started UNION ALL SELECT run_id FROM recorded UNION ALL SELECT run_id FROM ended;
 
 -- A run's last record and its end, where nobody else is to be told of it: both are written, or neither. A record that
 -- is there already is an error.

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use steadfast_core::driver::{Kind as Verb, Record as StepRecord};
 use steadfast_core::{Error as Failure, RunStatus};
 use steadfast_store::op::*;
-use steadfast_store::{Op, OpenStore, Reply, StoreExt};
+use steadfast_store::{Op, OpenStore, Reply, StoreExt, Tally};
 
 use super::database::Database;
 use super::{at, start};
@@ -109,6 +109,44 @@ fn ends(ws: &str) -> Vec<Op> {
     (0..RUNS).map(one).collect()
 }
 
+/// Starts on the default queue, a parent's and some of its children's among them.
+fn plain_starts(ws: &str, input: &str) -> Vec<Op> {
+    let one = |id: String, claim| Start {
+        workspace: ws.into(),
+        input: input.into(),
+        ..start(&id, claim)
+    };
+    let parent = |n: i64| if n % 12 == 8 { "parent".into() } else { String::new() };
+    let child = |n: i64| Start { parent: parent(n), ..one(id(n), n % 7 != 0) };
+    let ops = (0..RUNS).map(|n| Op::Start(child(n)));
+    ops.chain([Op::Start(one("parent".into(), true))]).collect()
+}
+
+/// Other starts, records and ends side by side, some of them under void leases.
+fn plain_writes(ws: &str) -> Vec<Op> {
+    let one = |n: i64| {
+        let (lease, now) = (lease(ws, n, if n % 10 == 9 { 7 } else { 1 }), at(50 + n));
+        let entries = (0..n.unsigned_abs() % 3).map(|step| entry(step, "ä")).collect();
+        match n % 4 {
+            0 => Op::Record(Record { lease, entries: vec![failed(0), entry(1, "x")], now }),
+            1 => Op::Finish(Finish { lease, entries, outcome: Err(Failure::app("no")), now }),
+            2 => Op::Start(Start { workspace: ws.into(), ..start(&id(RUNS + n), true) }),
+            _ => Op::Finish(Finish { lease, entries, outcome: Ok(n.to_string()), now }),
+        }
+    };
+    (0..RUNS).map(one).collect()
+}
+
+/// Ends, some of them under void leases.
+fn plain_ends(ws: &str) -> Vec<Op> {
+    let one = |n: i64| {
+        let (lease, now) = (lease(ws, n, if n % 10 == 4 { 7 } else { 1 }), at(90 + n));
+        let entries = vec![entry(5, "last"), failed(6)];
+        Op::Finish(Finish { lease, entries, outcome: Ok(n.to_string()), now })
+    };
+    (0..2 * RUNS).map(one).collect()
+}
+
 async fn one_by_one(store: &OpenStore, ops: Vec<Op>) -> Vec<Reply> {
     let mut replies = Vec::new();
     for op in ops {
@@ -145,9 +183,28 @@ fn without_workspace(replies: &[Reply]) -> Vec<String> {
         .collect()
 }
 
+/// Carries a phase out one by one, and at once, with the same replies and tables. Gives the replies, and
+/// what either has cost.
+async fn compare(store: &OpenStore, phase: Phase<'_>) -> (Vec<Reply>, [Tally; 2]) {
+    let before = store.tally();
+    let alone = one_by_one(store, phase("alone")).await;
+    let between = store.tally();
+    let crowd = at_once(store, phase("crowd")).await;
+    let costs = [between.since(before), store.tally().since(between)];
+    assert_eq!(without_workspace(&alone), without_workspace(&crowd));
+    assert_eq!(tables(store, "alone").await, tables(store, "crowd").await);
+    (alone, costs)
+}
+
+fn assert_met(replies: &[Reply], kinds: &[&str]) {
+    for kind in kinds {
+        let met = replies.iter().any(|reply| format!("{reply:?}").contains(kind));
+        assert!(met, "no reply was {kind}");
+    }
+}
+
 pub(super) async fn many_at_once_are_what_they_are_one_by_one(database: &Database) {
     let store = database.open().await;
-    let mut seen = Vec::new();
     // Some first, so that the others meet ids that are taken.
     let phases: [Phase<'_>; 7] = [
         &|ws| starts(ws, |n| n % 6 == 0),
@@ -159,26 +216,40 @@ pub(super) async fn many_at_once_are_what_they_are_one_by_one(database: &Databas
         &ends,
         &records,
     ];
-    let mut statements = Vec::new();
+    let (mut seen, mut statements) = (Vec::new(), Vec::new());
     for phase in phases {
-        let before = store.tally();
-        let alone = one_by_one(&store, phase("alone")).await;
-        let between = store.tally();
-        let crowd = at_once(&store, phase("crowd")).await;
-        statements.push([between.since(before), store.tally().since(between)]);
-        assert_eq!(without_workspace(&alone), without_workspace(&crowd));
-        seen.extend(alone);
+        let (replies, costs) = compare(&store, phase).await;
+        seen.extend(replies);
+        statements.push(costs);
     }
-    assert_eq!(tables(&store, "alone").await, tables(&store, "crowd").await);
-    for kind in ["Existing", "Conflict", "NoQueue", "Fenced", "Arrived", "Done"] {
-        let met = seen.iter().any(|reply| format!("{reply:?}").contains(kind));
-        assert!(met, "no reply was {kind}");
-    }
+    assert_met(&seen, &["Existing", "Conflict", "NoQueue", "Fenced", "Arrived", "Done"]);
     let runs = tables(&store, "crowd").await.0;
     assert!(runs.iter().any(|run| run.status == RunStatus::Error));
     // The first records are new: a few statements for all of them.
     let [alone, crowd] = statements[2];
     assert!(crowd.statements * 3 < alone.statements, "nothing was saved: {statements:?}");
+}
+
+/// The same for batches that Postgres writes by one statement, but for what is in its way: ids that are
+/// taken, void leases, a parent that is to be told, records that are there already.
+pub(super) async fn plain_batches_are_what_their_operations_are_one_by_one(database: &Database) {
+    let phases: [Phase<'_>; 6] = [
+        &|ws| plain_starts(ws, "1").into_iter().step_by(5).collect(),
+        &|ws| plain_starts(ws, "2"),
+        &plain_writes,
+        &plain_ends,
+        &plain_writes,
+        &plain_ends,
+    ];
+    let mut seen = Vec::new();
+    for phase in phases {
+        // Where something was in the way, the long one is taken for a while; not by a new store.
+        seen.extend(compare(&database.open().await, phase).await.0);
+    }
+    assert_met(&seen, &["New", "Conflict", "Fenced", "Done"]);
+    let runs = tables(&database.open().await, "crowd").await.0;
+    let told = |run: &&RunRow| run.run_id == "parent" && run.inbox > 0;
+    assert!(runs.iter().any(|run| told(&run)), "the parent was not told");
 }
 
 /// A child ends in the commit in which its parent suspends: whichever of them is taken to be first,

@@ -28,9 +28,7 @@ use steadfast_store::{Error, OpenStore, StoreExt, mysql, open, postgres};
 
 use alone::*;
 use claims::*;
-use crowd::{
-    a_parent_that_suspends_as_its_child_ends_is_woken, many_at_once_are_what_they_are_one_by_one,
-};
+use crowd::*;
 use database::{Database, Kind, with};
 use schema::*;
 use work::*;
@@ -77,6 +75,7 @@ on_each_server! {
     a_settled_record_that_changes_nothing_keeps_its_companions
     the_clock_of_the_server_is_known
     many_at_once_are_what_they_are_one_by_one
+    plain_batches_are_what_their_operations_are_one_by_one
     an_end_whose_record_is_there_already_is_carried_out
     a_parent_that_suspends_as_its_child_ends_is_woken
 }

@@ -69,7 +69,10 @@ async fn record_last(tx: &mut impl Tx, owned: &[(usize, &Op)]) -> Result<(), Err
 }
 
 /// The columns of the records of some operations.
-fn records<'a>(owned: &[(usize, &'a Op)], which: impl Fn(&Op) -> bool) -> Vec<Fields<'a>> {
+pub(super) fn records<'a>(
+    owned: &[(usize, &'a Op)],
+    which: impl Fn(&Op) -> bool,
+) -> Vec<Fields<'a>> {
     let mut rows = Vec::new();
     let some = owned.iter().filter(|(_, op)| which(op));
     for (lease, entries) in some.filter_map(|(_, op)| lease(op)) {
