@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use crate::op::{Op, Reply};
 use crate::session::Applied;
 
-/// Claims, or batches, that go the long way once the short one has led nowhere: commands wait there,
-/// say, or the queue has limits that must be counted; somebody is to be told of a run's end.
+/// Claims, or batches, that go the long way once the short one has led nowhere: commands wait
+/// there, say, or the queue has limits that must be counted; somebody is to be told of a run's end.
 const LONG_WAY: u32 = 64;
 
 /// A queue, by its workspace and name.

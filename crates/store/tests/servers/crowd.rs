@@ -183,8 +183,8 @@ fn without_workspace(replies: &[Reply]) -> Vec<String> {
         .collect()
 }
 
-/// Carries a phase out one by one, and at once, with the same replies and tables. Gives the replies, and
-/// what either has cost.
+/// Carries a phase out one by one, and at once, with the same replies and tables. Gives the
+/// replies, and what either has cost.
 async fn compare(store: &OpenStore, phase: Phase<'_>) -> (Vec<Reply>, [Tally; 2]) {
     let before = store.tally();
     let alone = one_by_one(store, phase("alone")).await;
@@ -230,8 +230,8 @@ pub(super) async fn many_at_once_are_what_they_are_one_by_one(database: &Databas
     assert!(crowd.statements * 3 < alone.statements, "nothing was saved: {statements:?}");
 }
 
-/// The same for batches that Postgres writes by one statement, but for what is in its way: ids that are
-/// taken, void leases, a parent that is to be told, records that are there already.
+/// The same for batches that Postgres writes by one statement, but for what is in its way: ids that
+/// are taken, void leases, a parent that is to be told, records that are there already.
 pub(super) async fn plain_batches_are_what_their_operations_are_one_by_one(database: &Database) {
     let phases: [Phase<'_>; 6] = [
         &|ws| plain_starts(ws, "1").into_iter().step_by(5).collect(),
