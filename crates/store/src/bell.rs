@@ -4,7 +4,7 @@
 //! Deliberately absent: what or who is meant, and any promise. Polling finds what a lost ring told.
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -17,12 +17,33 @@ const APART: Duration = Duration::from_millis(2);
 #[derive(Default)]
 pub(crate) struct Bell {
     pulled: Notify,
-    pulls: AtomicU32,
-    /// What the next ring is to say.
-    is_ready: AtomicBool,
-    has_ended: AtomicBool,
+    /// All the news there ever was; may wrap.
+    heard_of: AtomicU32,
+    /// What the next ring is to tell.
+    ready: AtomicU32,
+    ended: AtomicU32,
     rung: Notify,
     rung_for_end: Notify,
+}
+
+/// What commits have done that others wait for.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct News {
+    /// How often something was made ready.
+    pub(crate) ready: u32,
+    /// How often a run was ended.
+    pub(crate) ended: u32,
+}
+
+impl News {
+    /// Something is ready.
+    pub(crate) const READY: Self = Self { ready: 1, ended: 0 };
+    /// There may be anything.
+    pub(crate) const ALL: Self = Self { ready: 1, ended: 1 };
+
+    pub(crate) fn ring(self) -> Ring {
+        Ring { ready: self.ready > 0, ended: self.ended > 0 }
+    }
 }
 
 /// What a ring says.
@@ -41,7 +62,7 @@ impl Ring {
 
 /// The time between two rings for other processes, each of which costs the server and them
 /// something: twice as long as long as there is always more to tell. One piece of news in a pause
-/// is not: who waits for it may be the only one who makes more.
+/// is not: who waits for it may be the only one who makes more. Many from one commit are.
 pub(crate) struct Pauses {
     now: Duration,
     most: Duration,
@@ -53,14 +74,14 @@ impl Pauses {
     }
 
     pub(crate) async fn pause(&mut self, bell: &Bell) {
-        let before = bell.pulls();
+        let before = bell.heard_of();
         tokio::time::sleep(self.now).await;
-        self.turn(bell.pulls().wrapping_sub(before));
+        self.turn(bell.heard_of().wrapping_sub(before));
     }
 
-    /// Decides by how often the bell was pulled in a pause: at most once in [`APART`].
-    fn turn(&mut self, pulls: u32) {
-        self.now = match APART * pulls * 2 > self.now {
+    /// Decides by how much news there was in a pause.
+    fn turn(&mut self, news: u32) {
+        self.now = match APART.saturating_mul(news).saturating_mul(2) > self.now {
             true => (self.now * 2).min(self.most),
             false => APART,
         };
@@ -68,16 +89,16 @@ impl Pauses {
 }
 
 impl Bell {
-    fn pulls(&self) -> u32 {
-        self.pulls.load(Ordering::Acquire)
+    fn heard_of(&self) -> u32 {
+        self.heard_of.load(Ordering::Acquire)
     }
 
     /// Asks for the others to be told soon.
-    pub(crate) fn pull(&self, ready: bool, ended: bool) {
-        self.is_ready.fetch_or(ready, Ordering::AcqRel);
-        self.has_ended.fetch_or(ended, Ordering::AcqRel);
-        if ready || ended {
-            self.pulls.fetch_add(1, Ordering::AcqRel);
+    pub(crate) fn pull(&self, news: News) {
+        self.ready.fetch_add(news.ready, Ordering::AcqRel);
+        self.ended.fetch_add(news.ended, Ordering::AcqRel);
+        if news != News::default() {
+            self.heard_of.fetch_add(news.ready + news.ended, Ordering::AcqRel);
             self.pulled.notify_one();
         }
     }
@@ -85,21 +106,22 @@ impl Bell {
     /// Tells those who wait here of all commits since the last time, once, and has the others told.
     pub(crate) async fn tell_here(&self, others: &Bell) -> Infallible {
         loop {
-            let ring = self.pulled().await;
-            self.ring(ring);
-            others.pull(ring.ready, ring.ended);
+            let news = self.pulled().await;
+            self.ring(news.ring());
+            others.pull(news);
             tokio::time::sleep(APART).await;
         }
     }
 
     /// Waits until it was pulled; gives what is to be told.
-    pub(crate) async fn pulled(&self) -> Ring {
+    pub(crate) async fn pulled(&self) -> News {
         loop {
             self.pulled.notified().await;
-            let ready = self.is_ready.swap(false, Ordering::AcqRel);
-            let ended = self.has_ended.swap(false, Ordering::AcqRel);
-            if ready || ended {
-                return Ring { ready, ended };
+            let ready = self.ready.swap(0, Ordering::AcqRel);
+            let ended = self.ended.swap(0, Ordering::AcqRel);
+            let news = News { ready, ended };
+            if news != News::default() {
+                return news;
             }
         }
     }
@@ -133,11 +155,11 @@ mod tests {
     #[test]
     fn others_are_told_less_often_while_there_is_always_more_to_tell() {
         let mut pauses = Pauses::up_to(Duration::from_millis(10));
-        // By how often there was news in each pause.
-        let now = [1, 2, 4, 5, 3, 2, 1, 1, 0].map(|pulls| {
-            pauses.turn(pulls);
+        // By how much news there was in each pause.
+        let now = [1, 2, 4, 5, 3, 2, 1, 1, 0, 50, 50, 50, 50, u32::MAX, 0].map(|news| {
+            pauses.turn(news);
             pauses.now.as_millis()
         });
-        assert_eq!(now, [4, 8, 10, 10, 10, 2, 4, 2, 2]);
+        assert_eq!(now, [4, 8, 10, 10, 10, 2, 4, 2, 2, 4, 8, 10, 10, 10, 2]);
     }
 }

@@ -110,6 +110,13 @@ fn changes(hole: &str) -> Option<&'static str> {
              error = CASE run_id[[ WHEN :run_id THEN :error]] END, \
              finished_at = CASE run_id[[ WHEN :run_id THEN :now]] END, updated_at = finished_at"
         }
+        // The same where all have come to the same, none of them to an error.
+        "as_ended_alike" => {
+            "prev_status = status, worker = '', wake_at = 9223372036854775807, parked = 0, \
+             waits = '', status = :to, error = NULL, \
+             output = CASE run_id[[ WHEN :run_id THEN :output]] END, \
+             finished_at = CASE run_id[[ WHEN :run_id THEN :now]] END, updated_at = finished_at"
+        }
         _ => return None,
     })
 }

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::apply;
 use crate::backend::Job;
+use crate::bell::News;
 use crate::error::Error;
 use crate::op::{Entry, Op, Reply, Started, With};
 use crate::session::{self, Begin, Connect, Session};
@@ -353,14 +354,14 @@ impl<C: Connect> Lane<C> {
     }
 
     fn announce<'a>(&self, done: impl Iterator<Item = (&'a Op, &'a Result<Reply, Error>)>) {
-        let (mut ready, mut ended) = (false, false);
+        let mut news = News::default();
         for (op, reply) in done {
             if let Ok(reply) = reply {
-                ready |= makes_ready(op, reply);
-                ended |= ends(op, reply);
+                news.ready += u32::from(makes_ready(op, reply));
+                news.ended += u32::from(ends(op, reply));
             }
         }
-        self.connect.announce(ready, ended);
+        self.connect.announce(news);
     }
 }
 

@@ -21,7 +21,7 @@ pub use mysql_async;
 pub use work::{Work, failed, start_in};
 
 use crate::backend::patiently;
-use crate::bell::Bell;
+use crate::bell::{Bell, News};
 use crate::error::Error;
 use crate::lane::Lanes;
 use crate::op::{Op, Record, Reply, Store, Written};
@@ -93,7 +93,7 @@ impl Store for Mysql {
     }
 
     fn announce(&self) {
-        self.bell.pull(true, false);
+        self.bell.pull(News::READY);
     }
 
     fn ended(&self) -> BoxFuture<'_, ()> {

@@ -27,7 +27,7 @@ pub use tokio_postgres;
 pub use work::{Work, failed, start_in};
 
 use crate::backend::patiently;
-use crate::bell::Bell;
+use crate::bell::{Bell, News};
 use crate::error::Error;
 use crate::lane::Lanes;
 use crate::op::{Op, Record, Reply, Store, Written};
@@ -101,7 +101,7 @@ impl Store for Postgres {
     }
 
     fn announce(&self) {
-        self.bell.pull(true, false);
+        self.bell.pull(News::READY);
     }
 
     fn ended(&self) -> BoxFuture<'_, ()> {

@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::backend::random;
+use crate::bell::News;
 use crate::clock;
 use crate::error::Error;
 use crate::op::{Op, Reply};
@@ -113,7 +114,7 @@ pub(crate) trait Connect: Send + Sync + 'static {
         self.connect()
     }
     /// Called after a commit that may have made something ready for others, or ended a run.
-    fn announce(&self, _ready: bool, _ended: bool) {}
+    fn announce(&self, _news: News) {}
 }
 
 /// How often contention is met with another try before it is reported.

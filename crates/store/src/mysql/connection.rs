@@ -12,14 +12,14 @@ use mysql_async::{Conn, Opts, OptsBuilder, Params as Positional};
 
 use super::fault;
 use crate::apply;
-use crate::bell::Bell;
+use crate::bell::{Bell, News};
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::flight;
 use crate::gate::{Bound, Memo, Params, Row, Tx, Value};
 use crate::op::{Op, Reply};
 use crate::open::redacted;
-use crate::session::{Applied, Begin, Connect, Fault, Session};
+use crate::session::{self, Applied, Begin, Connect, Fault, Session};
 use crate::statement;
 use crate::tally::Counters;
 
@@ -107,11 +107,12 @@ impl Connect for Connector {
         }
         let counters = self.counters.clone();
         let memo = Memo::default();
-        Ok(MySession { conn, counters, memo, wrote: false, is_down: false, told: 0 })
+        let (wrote, is_down, is_begun) = (false, false, false);
+        Ok(MySession { conn, counters, memo, wrote, is_down, is_begun, told: 0 })
     }
 
-    fn announce(&self, ready: bool, ended: bool) {
-        self.bell.pull(ready, ended);
+    fn announce(&self, news: News) {
+        self.bell.pull(news);
     }
 }
 
@@ -123,6 +124,8 @@ pub(super) struct MySession {
     /// Whether the current operation has changed anything.
     wrote: bool,
     is_down: bool,
+    /// Whether the next statement begins a transaction by itself.
+    is_begun: bool,
     /// How many more batches of ends are not taken for plain.
     told: u32,
 }
@@ -168,13 +171,17 @@ impl MySession {
 impl Session for MySession {
     async fn begin(&mut self, kind: Begin) -> Result<(), Error> {
         self.memo.clear();
-        self.batch(match kind {
-            Begin::Read => "START TRANSACTION READ ONLY",
+        match kind {
+            Begin::Read => self.batch("START TRANSACTION READ ONLY").await,
             // Deadlocks are found at once here; waits for others' long transactions are short for
-            // all.
-            Begin::Alone | Begin::Crowd => "START TRANSACTION",
-        })
-        .await
+            // all. One transaction mostly follows another, and need not be begun then.
+            Begin::Alone | Begin::Crowd if self.is_begun => Ok(()),
+            Begin::Alone | Begin::Crowd => {
+                self.batch("SET autocommit = 0").await?;
+                self.is_begun = true;
+                Ok(())
+            }
+        }
     }
 
     async fn apply(&mut self, op: &Op) -> Result<Applied, Error> {
@@ -206,7 +213,25 @@ impl Session for MySession {
     }
 
     async fn at_once(&mut self, op: &Op) -> Result<Option<Reply>, Error> {
-        apply::at_once(self, op).await
+        if !matches!(op, Op::Record(_) | Op::Start(_) | Op::Wake(_)) {
+            return Ok(None);
+        }
+        let done = apply::at_once(self, op).await;
+        if !self.is_begun {
+            return done;
+        }
+        match done {
+            // This commits what was done.
+            Ok(done) => {
+                self.batch("SET autocommit = 1").await?;
+                self.is_begun = false;
+                Ok(done)
+            }
+            Err(error) => {
+                session::roll_back(self).await;
+                Err(error)
+            }
+        }
     }
 
     async fn run(&mut self, sql: &'static str) -> Result<(), Error> {

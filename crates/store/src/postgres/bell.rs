@@ -17,7 +17,7 @@ use tokio_postgres::{AsyncMessage, Client};
 use super::connection::sorted;
 use super::connector::Connector;
 use crate::backend::{Backoff, random};
-use crate::bell::{Bell, Pauses, Ring};
+use crate::bell::{Bell, News, Pauses, Ring};
 use crate::error::Error;
 
 /// What a notification says: something is ready, a run has ended, both, or that somebody has come.
@@ -132,7 +132,7 @@ impl Ear<'_> {
             self.bell.ring(Ring::ALL);
             if was_alone {
                 // What was not told because nobody was there is told now.
-                self.bell.pull(true, true);
+                self.bell.pull(News::ALL);
             }
         }
     }
@@ -141,7 +141,7 @@ impl Ear<'_> {
     async fn tell(&self) -> Result<(), Error> {
         let mut pauses = Pauses::up_to(FAR_APART);
         loop {
-            let ring = self.others.pulled().await;
+            let ring = self.others.pulled().await.ring();
             let is_alone = self.company().is_alone;
             if !is_alone {
                 let says = [ring.ready.then_some(READY), ring.ended.then_some(ENDED)];

@@ -16,7 +16,7 @@ use super::connection::PgSession;
 use super::drive::{Drive, Messages};
 use super::fault;
 use super::wire::{Eager, PORT, Wire};
-use crate::bell::Bell;
+use crate::bell::{Bell, News};
 use crate::error::Error;
 use crate::open::redacted;
 use crate::session::Connect;
@@ -160,7 +160,7 @@ impl Connect for Connector {
         self.session(client, Some(drive)).await
     }
 
-    fn announce(&self, ready: bool, ended: bool) {
-        self.bell.pull(ready, ended);
+    fn announce(&self, news: News) {
+        self.bell.pull(news);
     }
 }

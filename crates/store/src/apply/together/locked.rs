@@ -14,11 +14,13 @@
 
 use std::collections::HashMap;
 
+use steadfast_core::RunStatus;
+
 use super::{Crowd, Done, lease};
 use crate::apply::{own, queue, start};
 use crate::error::Error;
 use crate::gate::{Fields, Tx, Value, params};
-use crate::op::{Lease, Op, Reply, Start, Suspend, Suspended, Written};
+use crate::op::{Finish, Lease, Op, Reply, Start, Suspend, Suspended, Written};
 use crate::statement::width;
 
 /// Rows of one statement, at most: beyond it they cost the same each, and some of what a statement
@@ -27,6 +29,8 @@ const ROWS: usize = 64;
 /// Bytes of text in one statement, unless a row has more: a server takes packets of several
 /// megabytes.
 const BYTES: usize = 1 << 20;
+/// How most runs end.
+const SUCCESS: &str = RunStatus::Success.as_str();
 
 /// What a lock shows of a run.
 struct Held {
@@ -54,21 +58,26 @@ pub(crate) async fn together(tx: &mut impl Tx, ops: &[&Op]) -> Result<Vec<Option
     Ok(super::in_place(ops.len(), done))
 }
 
-/// Ends, and nothing else, with their last records.
+/// Ends, and nothing else, with their last records: of runs that have all succeeded.
 pub(crate) struct Ends<'a> {
     ws: &'a str,
     worker: &'a str,
+    epoch: i64,
     owned: Vec<(usize, &'a Op)>,
 }
 
 impl<'a> Ends<'a> {
-    /// `None` if there is anything else among the operations, or records with companions.
+    /// `None` if there is anything else among the operations, or records with companions, or runs
+    /// that have failed or were claimed more often than others.
     pub(crate) fn of(ops: &[&'a Op]) -> Option<Self> {
-        if !ops.iter().all(|op| matches!(op, Op::Finish(_))) {
+        let ends: Vec<&Finish> = ops.iter().map_while(|op| end(op)).collect();
+        let epoch = ends.first()?.lease.epoch;
+        if ends.len() != ops.len() || ends.iter().any(|op| op.lease.epoch != epoch) {
             return None;
         }
         let Crowd { ws, worker, owned, .. } = Crowd::of(ops)?;
-        (owned.len() == ops.len()).then_some(Self { ws, worker, owned })
+        let is_whole = owned.len() == ops.len() && all_succeed(ends.into_iter());
+        is_whole.then_some(Self { ws, worker, epoch, owned })
     }
 
     /// Carries them out as those of plain runs: nobody is to be told of their end. `None` when one
@@ -80,13 +89,27 @@ impl<'a> Ends<'a> {
                 rows.push(own::end_fields(op, own::end_arrow(op)?));
             }
         }
-        let of = [("workspace", Value::from(self.ws)), ("worker", Value::from(self.worker))];
-        if write(tx, "many_run_end_plain", &of, rows).await? < self.owned.len() as u64 {
+        let of = params! {
+            workspace: self.ws, worker: self.worker, epoch: self.epoch, to: SUCCESS,
+        };
+        if write(tx, "many_run_end_plain", of, rows).await? < self.owned.len() as u64 {
             return Ok(None);
         }
         record_all(tx, &self.owned).await?;
         Ok(Some(vec![Reply::Finish(Written::Done); self.owned.len()]))
     }
+}
+
+fn end(op: &Op) -> Option<&Finish> {
+    match op {
+        Op::Finish(op) => Some(op),
+        _ => None,
+    }
+}
+
+/// Whether all of the ends come to the same, with no error to tell.
+fn all_succeed<'a>(mut ends: impl Iterator<Item = &'a Finish>) -> bool {
+    ends.all(|op| op.outcome.is_ok())
 }
 
 /// Locks the runs of owners' writes; gives those that the worker executes.
@@ -151,7 +174,7 @@ async fn suspend_all(
         }
         done.push((*place, Reply::Suspend(reply)));
     }
-    update(tx, "many_run_suspend", ws, rows).await?;
+    update(tx, "many_run_suspend", params! { workspace: ws }, rows).await?;
     Ok(done)
 }
 
@@ -168,7 +191,13 @@ async fn end_all(
         done.push((*place, Reply::Finish(Written::Done)));
         ends.extend(held.get(&op.lease.run_id).map(|run| (op, run)));
     }
-    update(tx, "many_run_end", ws, rows).await?;
+    match all_succeed(ends.iter().map(|(op, _)| *op)) {
+        true => {
+            let of = params! { workspace: ws, to: SUCCESS };
+            update(tx, "many_run_end_alike", of, rows).await?;
+        }
+        false => update(tx, "many_run_end", params! { workspace: ws }, rows).await?,
+    }
     for (op, run) in ends {
         queue::free(tx, ws, &run.queue, &run.dedupe_id, &op.lease.run_id).await?;
         own::arrive(tx, ws, &run.parent, op.now).await?;
@@ -192,11 +221,11 @@ async fn start_all(tx: &mut impl Tx, starts: &[(usize, &Start)]) -> Result<Done,
 async fn update(
     tx: &mut impl Tx,
     statement: &'static str,
-    ws: &str,
+    more: &[(&'static str, Value<'_>)],
     rows: Vec<Fields<'_>>,
 ) -> Result<(), Error> {
     let count = rows.len() as u64;
-    match write(tx, statement, &[("workspace", Value::from(ws))], rows).await? == count {
+    match write(tx, statement, more, rows).await? == count {
         true => Ok(()),
         false => Err(Error::Transient("a locked run was not changed".to_owned())),
     }
