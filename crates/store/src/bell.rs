@@ -62,7 +62,8 @@ impl Ring {
 
 /// The time between two rings for other processes, each of which costs the server and them
 /// something: twice as long as long as there is always more to tell. One piece of news in a pause
-/// is not: who waits for it may be the only one who makes more. Many from one commit are.
+/// is not, nor are many after which there is silence: who waits to be told of them may be the only
+/// one who makes more.
 pub(crate) struct Pauses {
     now: Duration,
     most: Duration,
@@ -75,13 +76,17 @@ impl Pauses {
 
     pub(crate) async fn pause(&mut self, bell: &Bell) {
         let before = bell.heard_of();
-        tokio::time::sleep(self.now).await;
-        self.turn(bell.heard_of().wrapping_sub(before));
+        tokio::time::sleep(self.now / 2).await;
+        let between = bell.heard_of();
+        tokio::time::sleep(self.now / 2).await;
+        self.turn(between.wrapping_sub(before), bell.heard_of().wrapping_sub(between));
     }
 
-    /// Decides by how much news there was in a pause.
-    fn turn(&mut self, news: u32) {
-        self.now = match APART.saturating_mul(news).saturating_mul(2) > self.now {
+    /// Decides by how much news there was in either half of a pause.
+    fn turn(&mut self, first: u32, second: u32) {
+        let much = APART.saturating_mul(first.saturating_add(second)).saturating_mul(2) > self.now;
+        let goes_on = second > 0 || self.now == APART;
+        self.now = match much && goes_on {
             true => (self.now * 2).min(self.most),
             false => APART,
         };
@@ -155,11 +160,24 @@ mod tests {
     #[test]
     fn others_are_told_less_often_while_there_is_always_more_to_tell() {
         let mut pauses = Pauses::up_to(Duration::from_millis(10));
-        // By how much news there was in each pause.
-        let now = [1, 2, 4, 5, 3, 2, 1, 1, 0, 50, 50, 50, 50, u32::MAX, 0].map(|news| {
-            pauses.turn(news);
+        // By how much news there was in each half of a pause.
+        let news = [(1, 0), (1, 1), (2, 2), (4, 1), (1, 2), (1, 1), (1, 0), (0, 1), (0, 0)];
+        let now = news.map(|(first, second)| {
+            pauses.turn(first, second);
             pauses.now.as_millis()
         });
-        assert_eq!(now, [4, 8, 10, 10, 10, 2, 4, 2, 2, 4, 8, 10, 10, 10, 2]);
+        assert_eq!(now, [4, 8, 10, 10, 10, 2, 4, 2, 2]);
+    }
+
+    #[test]
+    fn others_who_wait_for_what_was_many_are_told_soon() {
+        let mut pauses = Pauses::up_to(Duration::from_millis(64));
+        for _ in 0..8 {
+            pauses.turn(50, 50);
+        }
+        assert_eq!(pauses.now.as_millis(), 64);
+        // All of it came at once, and nobody goes on before being told.
+        pauses.turn(u32::MAX, 0);
+        assert_eq!(pauses.now, APART);
     }
 }

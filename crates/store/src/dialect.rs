@@ -152,6 +152,8 @@ impl Dialect {
             ("unsealed", Sqlite | Postgres) => "workspace, created_at, event_id",
             ("unsealed", Mysql) => "workspace, seq, created_at, event_id",
             ("never", _) => "9223372036854775807",
+            // A run of whose end nobody is to be told: no parent, no key to be freed, no command.
+            ("untold", _) => "parent = '' AND dedupe_id = '' AND context IS NULL",
             // A queue and a partition as one value; keys hold no line breaks.
             ("place", Sqlite | Postgres) => "queue || '\n' || partition_key",
             ("place", Mysql) => "CONCAT(queue, '\n', partition_key)",

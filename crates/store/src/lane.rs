@@ -2,9 +2,9 @@
 //!
 //! Invariants: the operations of one run go to one lane and are applied in the order in which they
 //! were sent; an answer goes out after its commit; a failing operation takes back its own writes
-//! and nobody else's. A batch is first applied as it is; if one of it fails, again with a
-//! savepoint around each; if that fails as a whole (a deadlock, a lost connection), each in a
-//! transaction of its own.
+//! and nobody else's. A batch is one statement where there is one for it; else, or what that has
+//! left of it, is applied as it is; if one of it fails, again with a savepoint around each; if that
+//! fails as a whole (a deadlock, a lost connection), each in a transaction of its own.
 //! Deliberately absent: timers for batching. While a commit runs, the next batch gathers, and what
 //! is ready to run goes before the writer.
 
@@ -253,10 +253,16 @@ impl<C: Connect> Lane<C> {
 
     /// Has as much of a batch written as one statement can, and answers that; gives back the rest.
     async fn at_once(&mut self, batch: Vec<Job>) -> Vec<Job> {
-        // Who cannot connect is told so by the long way.
-        let Ok(session) = self.connected().await else { return batch };
-        let ops: Vec<&Op> = batch.iter().map(|job| &*job.op).collect();
-        let done = session::all_at_once(session, &ops).await;
+        let done = match self.connected().await {
+            Ok(session) => {
+                let ops: Vec<&Op> = batch.iter().map(|job| &*job.op).collect();
+                session::all_at_once(session, &ops).await
+            }
+            Err(error) => {
+                answer(batch, |_| Err(error.clone()));
+                return Vec::new();
+            }
+        };
         self.drop_unusable();
         match done {
             Ok(Some(replies)) => {
@@ -277,7 +283,11 @@ impl<C: Connect> Lane<C> {
                 answer(batch, |_| Err(error.clone()));
                 Vec::new()
             }
-            Ok(None) | Err(_) => batch,
+            Ok(None) => batch,
+            Err(error) => {
+                tracing::debug!(%error, jobs = batch.len(), "a batch is not written at once");
+                batch
+            }
         }
     }
 

@@ -84,7 +84,7 @@ pub(crate) trait Session: Send + 'static {
         std::future::ready(Ok(None))
     }
     /// Carries as much of a batch out as one statement that commits by itself can. What is left
-    /// open has no reply; `None` if nothing was tried.
+    /// open has no reply; `None` if nothing was written.
     fn all_at_once(
         &mut self,
         _ops: &[&Op],

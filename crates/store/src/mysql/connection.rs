@@ -19,7 +19,7 @@ use crate::flight;
 use crate::gate::{Bound, Memo, Params, Row, Tx, Value};
 use crate::op::{Op, Reply};
 use crate::open::redacted;
-use crate::session::{self, Applied, Begin, Connect, Fault, Session};
+use crate::session::{Applied, Begin, Connect, Fault, Session};
 use crate::statement;
 use crate::tally::Counters;
 
@@ -107,8 +107,7 @@ impl Connect for Connector {
         }
         let counters = self.counters.clone();
         let memo = Memo::default();
-        let (wrote, is_down, is_begun) = (false, false, false);
-        Ok(MySession { conn, counters, memo, wrote, is_down, is_begun, told: 0 })
+        Ok(MySession { conn, counters, memo, wrote: false, is_down: false, told: 0 })
     }
 
     fn announce(&self, news: News) {
@@ -124,8 +123,6 @@ pub(super) struct MySession {
     /// Whether the current operation has changed anything.
     wrote: bool,
     is_down: bool,
-    /// Whether the next statement begins a transaction by itself.
-    is_begun: bool,
     /// How many more batches of ends are not taken for plain.
     told: u32,
 }
@@ -171,17 +168,13 @@ impl MySession {
 impl Session for MySession {
     async fn begin(&mut self, kind: Begin) -> Result<(), Error> {
         self.memo.clear();
-        match kind {
-            Begin::Read => self.batch("START TRANSACTION READ ONLY").await,
+        self.batch(match kind {
+            Begin::Read => "START TRANSACTION READ ONLY",
             // Deadlocks are found at once here; waits for others' long transactions are short for
-            // all. One transaction mostly follows another, and need not be begun then.
-            Begin::Alone | Begin::Crowd if self.is_begun => Ok(()),
-            Begin::Alone | Begin::Crowd => {
-                self.batch("SET autocommit = 0").await?;
-                self.is_begun = true;
-                Ok(())
-            }
-        }
+            // all.
+            Begin::Alone | Begin::Crowd => "START TRANSACTION",
+        })
+        .await
     }
 
     async fn apply(&mut self, op: &Op) -> Result<Applied, Error> {
@@ -213,25 +206,7 @@ impl Session for MySession {
     }
 
     async fn at_once(&mut self, op: &Op) -> Result<Option<Reply>, Error> {
-        if !matches!(op, Op::Record(_) | Op::Start(_) | Op::Wake(_)) {
-            return Ok(None);
-        }
-        let done = apply::at_once(self, op).await;
-        if !self.is_begun {
-            return done;
-        }
-        match done {
-            // This commits what was done.
-            Ok(done) => {
-                self.batch("SET autocommit = 1").await?;
-                self.is_begun = false;
-                Ok(done)
-            }
-            Err(error) => {
-                session::roll_back(self).await;
-                Err(error)
-            }
-        }
+        apply::at_once(self, op).await
     }
 
     async fn run(&mut self, sql: &'static str) -> Result<(), Error> {

@@ -221,24 +221,25 @@ impl Session for PgSession {
     }
 
     async fn all_at_once(&mut self, ops: &[&Op]) -> Result<Option<Vec<Option<Reply>>>, Error> {
-        let Some(batch) = apply::Single::of(ops).filter(|_| self.ways.is_short_for_batches())
-        else {
+        if !self.ways.is_short_for_batches() {
             return Ok(None);
-        };
+        }
+        let Some(batch) = apply::Single::of(ops) else { return Ok(None) };
         let session = &*self;
         let mut host = Host { session, wrote: false, memo: Memo::default() };
-        let done = match session.through(pin!(batch.write(&mut host).boxed())).await {
+        let done = session.through(pin!(batch.write(&mut host).boxed())).await;
+        let is_whole = |replies: &Vec<Option<Reply>>| replies.iter().all(Option::is_some);
+        if !done.as_ref().is_ok_and(is_whole) {
+            self.ways.missed_batch();
+        }
+        match done {
             // Nothing was written then, and the long way finds out why.
             Err(Error::Refused(why)) => {
                 tracing::debug!(why, ops = ops.len(), "not at once");
-                None
+                Ok(None)
             }
-            done => Some(done?),
-        };
-        if done.as_ref().is_none_or(|replies| replies.iter().any(Option::is_none)) {
-            self.ways.missed_batch();
+            done => done.map(Some),
         }
-        Ok(done)
     }
 
     /// Operations that cannot meet share round trips: the driver sends what is ready without

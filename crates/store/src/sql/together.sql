@@ -47,8 +47,8 @@ WHERE run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.ep
 RETURNING run.run_id;
 
 -- A whole batch that is its own commit, and which of its runs were written. What an operation comes to is written
--- wholly or not at all. Ends are those of runs of which nobody is to be told; starts are those on a queue that was never
--- made. First, a batch of ends, then one of whatever there is: what has no rows costs a statement a little all the same.
+-- wholly or not at all. Ends are those of runs of which nobody is to be told; starts are those on a queue of the
+-- workspace `:home` that was never made. First, a batch of ends, then one of whatever there is: what has no rows costs a statement a little all the same.
 -- `IS TRUE` has the ended runs looked up in a table of hashes; as a join, each record would be compared with all of them.
 
 -- name: whole_end
@@ -58,7 +58,7 @@ WITH ended AS (
         AS n (workspace, run_id, epoch, status, output, error, now)
     WHERE run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
         AND run.worker = :worker AND run.status = 'PENDING'
-        AND run.parent = '' AND run.dedupe_id = '' AND run.context IS NULL
+        AND {{untold}}
     RETURNING run.run_id
 ), closed AS (
     INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
@@ -88,7 +88,7 @@ WITH started AS (
         AS n (workspace, run_id, epoch, status, output, error, now)
     WHERE run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
         AND run.worker = :worker AND run.status = 'PENDING'
-        AND run.parent = '' AND run.dedupe_id = '' AND run.context IS NULL
+        AND {{untold}}
     RETURNING run.run_id
 ), closed AS (
     INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
@@ -104,7 +104,7 @@ WITH ended AS (
     UPDATE run SET prev_status = status, status = :to, output = :result, error = :failure, worker = '',
         wake_at = {{never}}, parked = 0, waits = '', finished_at = :now, updated_at = :now
     WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker = :worker
-        AND status = 'PENDING' AND parent = '' AND dedupe_id = '' AND context IS NULL
+        AND status = 'PENDING' AND {{untold}}
     RETURNING workspace, run_id, epoch
 )
 INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
@@ -168,7 +168,7 @@ WHERE workspace = :workspace AND run_id IN ([[, :run_id]]);
 -- name: many_run_end_plain
 UPDATE run {{by_key}} SET {{as_ended_alike}}
 WHERE workspace = :workspace AND run_id IN ([[, :run_id]]) AND worker = :worker AND status = 'PENDING'
-    AND epoch = :epoch AND parent = '' AND dedupe_id = '' AND context IS NULL;
+    AND epoch = :epoch AND {{untold}};
 
 -- name: many_run_suspend
 UPDATE run {{by_key}} SET worker = '', parked = 1,

@@ -109,17 +109,23 @@ fn ends(ws: &str) -> Vec<Op> {
     (0..RUNS).map(one).collect()
 }
 
-/// Starts on the default queue, a parent's and some of its children's among them.
-fn plain_starts(ws: &str, input: &str) -> Vec<Op> {
-    let one = |id: String, claim| Start {
-        workspace: ws.into(),
-        input: input.into(),
-        ..start(&id, claim)
+/// Starts on the default queue, a parent's and some of its children's among them. The first to come
+/// have deduplication ids, some of them.
+fn plain_starts(ws: &str, ids: std::ops::Range<i64>, is_first: bool) -> Vec<Op> {
+    let input = if is_first { "1" } else { "2" };
+    let one = |id: &str, claim| {
+        let (workspace, input) = (ws.into(), input.into());
+        Op::Start(Start { workspace, input, ..start(id, claim) })
     };
-    let parent = |n: i64| if n % 12 == 8 { "parent".into() } else { String::new() };
-    let child = |n: i64| Start { parent: parent(n), ..one(id(n), n % 7 != 0) };
-    let ops = (0..RUNS).map(|n| Op::Start(child(n)));
-    ops.chain([Op::Start(one("parent".into(), true))]).collect()
+    let child = |n: i64| {
+        let mut op = one(&id(n), n % 7 != 0);
+        if let Op::Start(op) = &mut op {
+            op.parent = if n % 12 == 8 { "parent".into() } else { String::new() };
+            op.dedupe_id = if is_first && n % 3 == 0 { format!("d{n}") } else { String::new() };
+        }
+        op
+    };
+    ids.map(child).chain([one("parent", true)]).collect()
 }
 
 /// Other starts, records and ends side by side, some of them under void leases.
@@ -233,23 +239,71 @@ pub(super) async fn many_at_once_are_what_they_are_one_by_one(database: &Databas
 /// The same for batches that Postgres writes by one statement, but for what is in its way: ids that
 /// are taken, void leases, a parent that is to be told, records that are there already.
 pub(super) async fn plain_batches_are_what_their_operations_are_one_by_one(database: &Database) {
-    let phases: [Phase<'_>; 6] = [
-        &|ws| plain_starts(ws, "1").into_iter().step_by(5).collect(),
-        &|ws| plain_starts(ws, "2"),
+    let phases: [Phase<'_>; 8] = [
+        &|ws| plain_starts(ws, 0..RUNS, true).into_iter().step_by(5).collect(),
+        &|ws| plain_starts(ws, 0..RUNS, false),
         &plain_writes,
         &plain_ends,
         &plain_writes,
         &plain_ends,
+        // A default queue that was made is not open to all.
+        &|ws| {
+            let queue =
+                QueueRow { name: DEFAULT_QUEUE.into(), paused: true, ..QueueRow::default() };
+            vec![Op::PutQueue(PutQueue { workspace: ws.into(), queue, now: at(95) })]
+        },
+        &|ws| plain_starts(ws, 3 * RUNS..4 * RUNS, false),
     ];
     let mut seen = Vec::new();
     for phase in phases {
         // Where something was in the way, the long one is taken for a while; not by a new store.
         seen.extend(compare(&database.open().await, phase).await.0);
     }
+    assert_met(&seen, &["Start(New(None))"]);
     assert_met(&seen, &["New", "Conflict", "Fenced", "Done"]);
     let runs = tables(&database.open().await, "crowd").await.0;
     let told = |run: &&RunRow| run.run_id == "parent" && run.inbox > 0;
     assert!(runs.iter().any(|run| told(&run)), "the parent was not told");
+}
+
+/// A batch that waits for somebody who is claiming some of its runs writes nothing of those, and
+/// all of the others.
+pub(super) async fn a_batch_is_fenced_by_who_claims_meanwhile(database: &Database) {
+    let store = database.open().await;
+    let begin = |n: i64| Op::Start(Start { workspace: "w".into(), ..start(&id(n), true) });
+    at_once(&store, (0..40).map(begin).collect()).await;
+    let claimer = database.postgres().await;
+    let claim = "BEGIN; UPDATE run SET epoch = epoch + 1, worker = 'other' \
+        WHERE run_id IN ('r000', 'r001', 'r002', 'r003', 'r004', 'r005')";
+    claimer.batch_execute(claim).await.unwrap();
+    let write = |n: i64| {
+        let (lease, entries, now) = (lease("w", n, 1), vec![entry(0, "a"), entry(1, "b")], at(50));
+        match n % 2 {
+            0 => Op::Record(Record { lease, entries, now }),
+            _ => Op::Finish(Finish { lease, entries, outcome: Ok("1".into()), now }),
+        }
+    };
+    let new = (40..50).map(begin);
+    let writes = at_once(&store, (0..40).map(write).chain(new).collect());
+    let commits = async {
+        // As long as this batch waits, whenever that begins.
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        claimer.batch_execute("COMMIT").await.unwrap();
+    };
+    let (replies, ()) = futures::join!(writes, commits);
+    let (runs, steps) = tables(&store, "w").await;
+    for (run, steps) in runs.iter().zip(&steps) {
+        let n: i64 = run.run_id.trim_start_matches('r').parse().unwrap();
+        let reply = &replies[usize::try_from(n).unwrap()];
+        let (is_new, is_fenced) = (n >= 40, n < 6);
+        assert_eq!(steps.len(), if is_new || is_fenced { 0 } else { 2 }, "{n}: {reply:?}");
+        assert_eq!(run.status == RunStatus::Success, !is_new && !is_fenced && n % 2 == 1, "{n}");
+        let says = format!("{reply:?}");
+        let wanted = [(is_new, "New"), (is_fenced, "Fenced"), (true, "Done")];
+        let (_, wanted) = wanted.into_iter().find(|(applies, _)| *applies).unwrap();
+        assert!(says.contains(wanted), "{n}: {says}");
+    }
+    assert_eq!(runs.len(), 50);
 }
 
 /// A child ends in the commit in which its parent suspends: whichever of them is taken to be first,

@@ -86,6 +86,12 @@ async fn postgres_finds_single_runs_by_their_key() {
     with(Kind::Postgres, single_runs_are_found_by_their_key).await;
 }
 
+/// MySQL locks a batch's runs before it writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r091_postgres_fences_a_batch_against_who_claims_meanwhile() {
+    with(Kind::Postgres, a_batch_is_fenced_by_who_claims_meanwhile).await;
+}
+
 /// MySQL's connections are the driver's own, whatever the address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_is_used_over_every_kind_of_address() {
