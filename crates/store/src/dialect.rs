@@ -1,9 +1,10 @@
 //! Every difference between the databases, in one place.
 //!
 //! Conventions: statements are written once with holes `{{name}}` and parameters `:name`; a dialect
-//! fills the holes and numbers the parameters. Keys compare as bytes everywhere: `TEXT` on SQLite,
-//! `text COLLATE "C"` on Postgres, `VARBINARY` on MySQL and MariaDB (whose binary text collations
-//! still ignore trailing spaces). SQLite needs no row locks because its writer is alone.
+//! fills the holes and numbers the parameters; what several have in common is `{{the:name}}`. Keys
+//! compare as bytes everywhere: `TEXT` on SQLite, `text COLLATE "C"` on Postgres, `VARBINARY` on
+//! MySQL and MariaDB (whose binary text collations still ignore trailing spaces). SQLite needs no
+//! row locks because its writer is alone.
 //! Deliberately absent: anything a database cannot do is not emulated here.
 
 /// A family of databases.
@@ -131,6 +132,9 @@ impl Dialect {
                 // Not INSERT IGNORE, which would also swallow truncation and bad values.
                 Mysql => format!("ON DUPLICATE KEY UPDATE {column} = {column}"),
             });
+        }
+        if let Some(part) = hole.strip_prefix("the:") {
+            return Some(crate::statement::fill(self, crate::statement::raw(part)));
         }
         if let Some(machine) = hole.strip_prefix("arrows:") {
             return crate::migrate::arrows(self, machine);

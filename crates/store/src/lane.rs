@@ -202,6 +202,8 @@ fn makes_ready(op: &Op, reply: &Reply) -> bool {
 /// How a batch is applied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
+    /// By one statement, as much of it as fits one.
+    AtOnce,
     /// As it is: one failure spoils all.
     Trusting,
     /// Each operation under a savepoint.
@@ -213,7 +215,8 @@ struct Lane<C: Connect> {
     session: Option<C::Session>,
 }
 
-type Answers = Vec<Result<Reply, Error>>;
+/// What jobs came to; `None` is left open.
+type Answers = Vec<Option<Result<Reply, Error>>>;
 
 impl<C: Connect> Lane<C> {
     async fn serve(mut self, mut jobs: mpsc::Receiver<Job>) {
@@ -234,7 +237,7 @@ impl<C: Connect> Lane<C> {
             if batch.iter().all(|job| is_claim(&job.op)) {
                 batch.sort_by(|one, other| order(&one.op).cmp(&order(&other.op)));
             }
-            batch = self.at_once(batch).await;
+            batch = self.together(batch, Manner::AtOnce).await;
         }
         if batch.len() > 1 {
             batch = self.together(batch, Manner::Trusting).await;
@@ -251,64 +254,21 @@ impl<C: Connect> Lane<C> {
         }
     }
 
-    /// Has as much of a batch written as one statement can, and answers that; gives back the rest.
-    async fn at_once(&mut self, batch: Vec<Job>) -> Vec<Job> {
-        let done = match self.connected().await {
-            Ok(session) => {
-                let ops: Vec<&Op> = batch.iter().map(|job| &*job.op).collect();
-                session::all_at_once(session, &ops).await
-            }
-            Err(error) => {
-                answer(batch, |_| Err(error.clone()));
-                return Vec::new();
-            }
-        };
-        self.drop_unusable();
-        match done {
-            Ok(Some(replies)) => {
-                let (mut done, mut answers, mut open) = (Vec::new(), Vec::new(), Vec::new());
-                for (job, reply) in batch.into_iter().zip(replies) {
-                    match reply {
-                        Some(reply) => {
-                            done.push(job);
-                            answers.push(Ok(reply));
-                        }
-                        None => open.push(job),
-                    }
-                }
-                self.settle(done, answers);
-                open
-            }
-            Err(error @ Error::Ambiguous(_)) => {
-                answer(batch, |_| Err(error.clone()));
-                Vec::new()
-            }
-            Ok(None) => batch,
-            Err(error) => {
-                tracing::debug!(%error, jobs = batch.len(), "a batch is not written at once");
-                batch
-            }
-        }
-    }
-
-    /// Commits a batch at once and answers it; gives back the jobs of a batch that failed as a
-    /// whole.
+    /// Commits a batch and answers it; gives back the jobs that were left open, or all of a batch
+    /// that failed as a whole.
     async fn together(&mut self, batch: Vec<Job>, manner: Manner) -> Vec<Job> {
         let done = match self.connected().await {
             Ok(session) => together(session, &batch, manner).await,
             Err(error) => {
-                answer(batch, |_| Err(error.clone()));
+                fail(batch, &error);
                 return Vec::new();
             }
         };
         self.drop_unusable();
         match done {
-            Ok(answers) => {
-                self.settle(batch, answers);
-                Vec::new()
-            }
+            Ok(answers) => self.settle(batch, answers),
             Err(error @ Error::Ambiguous(_)) => {
-                answer(batch, |_| Err(error.clone()));
+                fail(batch, &error);
                 Vec::new()
             }
             Err(error) => {
@@ -318,11 +278,19 @@ impl<C: Connect> Lane<C> {
         }
     }
 
-    /// Answers what was committed.
-    fn settle(&self, batch: Vec<Job>, answers: Answers) {
-        self.announce(batch.iter().map(|job| &*job.op).zip(&answers));
-        let mut answers = answers.into_iter();
-        answer(batch, |_| answers.next().unwrap_or(Err(Error::Closed)));
+    /// Answers what was committed; gives back the others.
+    fn settle(&self, batch: Vec<Job>, answers: Answers) -> Vec<Job> {
+        let committed = batch.iter().zip(&answers);
+        self.announce(committed.filter_map(|(job, done)| Some((&*job.op, done.as_ref()?))));
+        let mut open = Vec::new();
+        for (job, done) in batch.into_iter().zip(answers) {
+            match done {
+                // A caller that went away does not need its answer.
+                Some(done) => drop(job.reply.send(done)),
+                None => open.push(job),
+            }
+        }
+        open
     }
 
     /// Carries out one job in a transaction of its own.
@@ -390,34 +358,28 @@ async fn gather(batch: &mut Vec<Job>, jobs: &mut mpsc::Receiver<Job>) {
     }
 }
 
-fn answer(batch: Vec<Job>, mut with: impl FnMut(&Op) -> Result<Reply, Error>) {
+fn fail(batch: Vec<Job>, error: &Error) {
     for job in batch {
-        let reply = with(&job.op);
-        let _ = job.reply.send(reply);
+        let _ = job.reply.send(Err(error.clone()));
     }
 }
 
-/// One transaction for a batch: the answers if it committed, an error if nothing (or, for an
-/// ambiguous one, perhaps everything) was written.
+/// One commit for a batch: the answers if it committed, an error if nothing (or, for an ambiguous
+/// one, perhaps everything) was written.
 async fn together<S: Session>(
     session: &mut S,
     batch: &[Job],
     manner: Manner,
 ) -> Result<Answers, Error> {
-    let applied = async {
-        match manner {
-            Manner::Trusting => trusting(session, batch).await,
-            Manner::Careful => {
-                session::begin(session, Begin::Crowd).await?;
-                let mut answers = Answers::with_capacity(batch.len());
-                for job in batch {
-                    answers.push(careful(session, &job.op).await?);
-                }
-                Ok(answers)
-            }
+    let ops: Vec<&Op> = batch.iter().map(|job| &*job.op).collect();
+    let applied = match manner {
+        Manner::AtOnce => {
+            let replies = session::all_at_once(session, &ops).await?;
+            return Ok(replies.into_iter().map(|reply| reply.map(Ok)).collect());
         }
+        Manner::Trusting => trusting(session, &ops).await,
+        Manner::Careful => each_carefully(session, &ops).await,
     };
-    let applied: Result<Answers, Error> = applied.await;
     match applied {
         Ok(answers) => session::commit(session).await.map(|()| answers),
         Err(error) => {
@@ -427,13 +389,21 @@ async fn together<S: Session>(
     }
 }
 
-async fn trusting<S: Session>(session: &mut S, batch: &[Job]) -> Result<Answers, Error> {
-    let ops: Vec<&Op> = batch.iter().map(|job| &*job.op).collect();
-    let applied = session::transact(session, Begin::Crowd, &ops).await?;
+async fn trusting<S: Session>(session: &mut S, ops: &[&Op]) -> Result<Answers, Error> {
+    let applied = session::transact(session, Begin::Crowd, ops).await?;
     if applied.iter().any(|applied| applied.wrote && apply::takes_back(&applied.reply)) {
         return Err(Error::Transient("a part of the batch must be taken back".to_owned()));
     }
-    Ok(applied.into_iter().map(|applied| Ok(applied.reply)).collect())
+    Ok(applied.into_iter().map(|applied| Some(Ok(applied.reply))).collect())
+}
+
+async fn each_carefully<S: Session>(session: &mut S, ops: &[&Op]) -> Result<Answers, Error> {
+    session::begin(session, Begin::Crowd).await?;
+    let mut answers = Answers::with_capacity(ops.len());
+    for op in ops {
+        answers.push(Some(careful(session, op).await?));
+    }
+    Ok(answers)
 }
 
 /// Applies an operation under a savepoint. An outer error spoils the batch, an inner one is the

@@ -83,13 +83,13 @@ pub(crate) trait Session: Send + 'static {
     fn at_once(&mut self, _op: &Op) -> impl Future<Output = Result<Option<Reply>, Error>> + Send {
         std::future::ready(Ok(None))
     }
-    /// Carries as much of a batch out as one statement that commits by itself can. What is left
-    /// open has no reply; `None` if nothing was written.
+    /// Carries as much of a batch out as one statement that commits by itself can. What has no
+    /// reply is left open: nothing of it was written.
     fn all_at_once(
         &mut self,
-        _ops: &[&Op],
-    ) -> impl Future<Output = Result<Option<Vec<Option<Reply>>>, Error>> + Send {
-        std::future::ready(Ok(None))
+        ops: &[&Op],
+    ) -> impl Future<Output = Result<Vec<Option<Reply>>, Error>> + Send {
+        std::future::ready(Ok(vec![None; ops.len()]))
     }
     /// Runs a statement without parameters or rows, such as COMMIT.
     fn run(&mut self, sql: &'static str) -> impl Future<Output = Result<(), Error>> + Send;
@@ -182,10 +182,10 @@ pub(crate) async fn at_once<S: Session>(session: &mut S, op: &Op) -> Result<Opti
 pub(crate) async fn all_at_once<S: Session>(
     session: &mut S,
     ops: &[&Op],
-) -> Result<Option<Vec<Option<Reply>>>, Error> {
+) -> Result<Vec<Option<Reply>>, Error> {
     let answer = tokio::time::timeout(SILENCE, session.all_at_once(ops)).await;
     let done = heard(session, answer);
-    if matches!(&done, Ok(Some(replies)) if replies.iter().any(Option::is_some)) {
+    if matches!(&done, Ok(replies) if replies.iter().any(Option::is_some)) {
         session.committed();
     }
     in_commit(session, done)

@@ -45,12 +45,15 @@ fn is_schema(file: &File) -> bool {
     file.path.ends_with("/schema.sql")
 }
 
-/// As `"x"` or as an identifier; a comment does not count.
+/// As `"x"` or as an identifier, or as a part of another statement; a comment does not count.
 fn is_used(files: &[File], name: &str) -> bool {
-    files
-        .iter()
-        .filter(|file| file.path.starts_with(SOURCES) && file.is_rust())
-        .any(|file| lines(&file.text).iter().any(|l| l.is_code() && has_word(l.text, name)))
+    let part = format!("{{{{the:{name}}}}}");
+    let names = |file: &File| match is_statements(file) {
+        true => file.text.contains(&part),
+        false => lines(&file.text).iter().any(|l| l.is_code() && has_word(l.text, name)),
+    };
+    let is_source = |file: &&File| is_statements(file) || file.is_rust();
+    files.iter().filter(|file| file.path.starts_with(SOURCES)).filter(is_source).any(names)
 }
 
 #[cfg(test)]
@@ -84,5 +87,7 @@ mod tests {
             );
         }
         assert!(found("-- name: claim\n", "run(\"claim\")").is_empty());
+        let part = "-- name: claim\n-- name: all\n{{the:claim}}\n";
+        assert!(found(part, "run(\"all\")").is_empty());
     }
 }

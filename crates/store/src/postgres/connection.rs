@@ -220,11 +220,12 @@ impl Session for PgSession {
         Ok(done)
     }
 
-    async fn all_at_once(&mut self, ops: &[&Op]) -> Result<Option<Vec<Option<Reply>>>, Error> {
+    async fn all_at_once(&mut self, ops: &[&Op]) -> Result<Vec<Option<Reply>>, Error> {
+        let all_open = || vec![None; ops.len()];
         if !self.ways.is_short_for_batches() {
-            return Ok(None);
+            return Ok(all_open());
         }
-        let Some(batch) = apply::Single::of(ops) else { return Ok(None) };
+        let Some(batch) = apply::Single::of(ops) else { return Ok(all_open()) };
         let session = &*self;
         let mut host = Host { session, wrote: false, memo: Memo::default() };
         let done = session.through(pin!(batch.write(&mut host).boxed())).await;
@@ -236,9 +237,9 @@ impl Session for PgSession {
             // Nothing was written then, and the long way finds out why.
             Err(Error::Refused(why)) => {
                 tracing::debug!(why, ops = ops.len(), "not at once");
-                Ok(None)
+                Ok(all_open())
             }
-            done => done.map(Some),
+            done => done,
         }
     }
 

@@ -48,23 +48,26 @@ RETURNING run.run_id;
 
 -- A whole batch that is its own commit, and which of its runs were written. What an operation comes to is written
 -- wholly or not at all. Ends are those of runs of which nobody is to be told; starts are those on a queue of the
--- workspace `:home` that was never made. First, a batch of ends, then one of whatever there is: what has no rows costs a statement a little all the same.
+-- workspace `:home` that was never made. First, a batch of ends, then one of whatever there is: what has no rows costs a
+-- statement a little all the same.
 -- `IS TRUE` has the ended runs looked up in a table of hashes; as a join, each record would be compared with all of them.
 
--- name: whole_end
-WITH ended AS (
+-- name: ended_and_closed
+ended AS (
     UPDATE run SET {{as_ended_by_n}}
     FROM unnest(:workspace, :run_id, :epoch, :to, :output, :error, :now)
         AS n (workspace, run_id, epoch, status, output, error, now)
     WHERE run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
-        AND run.worker = :worker AND run.status = 'PENDING'
-        AND {{untold}}
+        AND run.worker = :worker AND run.status = 'PENDING' AND {{untold}}
     RETURNING run.run_id
 ), closed AS (
     INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
     SELECT n.workspace, {{step_columns_of_n}}, n.run_id, n.epoch
     FROM unnest(:last::step[]) AS n WHERE (n.run_id IN (SELECT run_id FROM ended)) IS TRUE
-)
+);
+
+-- name: whole_end
+WITH {{the:ended_and_closed}}
 SELECT run_id FROM ended;
 
 -- name: whole_write
@@ -82,19 +85,7 @@ WITH started AS (
         AND run.worker = :worker AND run.status = 'PENDING'
     FOR NO KEY UPDATE OF run
     RETURNING run_id
-), ended AS (
-    UPDATE run SET {{as_ended_by_n}}
-    FROM unnest(:workspace, :run_id, :epoch, :to, :output, :error, :now)
-        AS n (workspace, run_id, epoch, status, output, error, now)
-    WHERE run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
-        AND run.worker = :worker AND run.status = 'PENDING'
-        AND {{untold}}
-    RETURNING run.run_id
-), closed AS (
-    INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
-    SELECT n.workspace, {{step_columns_of_n}}, n.run_id, n.epoch
-    FROM unnest(:last::step[]) AS n WHERE (n.run_id IN (SELECT run_id FROM ended)) IS TRUE
-)
+), {{the:ended_and_closed}}
 SELECT run_id FROM started UNION ALL SELECT run_id FROM recorded UNION ALL SELECT run_id FROM ended;
 
 -- A run's last record and its end, where nobody else is to be told of it: both are written, or neither. A record that

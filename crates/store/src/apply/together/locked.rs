@@ -84,10 +84,8 @@ impl<'a> Ends<'a> {
     /// of them is not plain or its lease is void; what was written must then be taken back.
     pub(crate) async fn plainly(&self, tx: &mut impl Tx) -> Result<Option<Vec<Reply>>, Error> {
         let mut rows = Vec::new();
-        for (_, op) in &self.owned {
-            if let Op::Finish(op) = op {
-                rows.push(own::end_fields(op, own::end_arrow(op)?));
-            }
+        for op in self.owned.iter().filter_map(|(_, op)| end(op)) {
+            rows.push(own::end_fields(op, own::end_arrow(op)?));
         }
         let of = params! {
             workspace: self.ws, worker: self.worker, epoch: self.epoch, to: SUCCESS,
