@@ -7,7 +7,7 @@
 mod claim;
 mod launch;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -48,8 +48,8 @@ struct Core {
     /// Rung when a place on a queue is free again: one for the queue, and one for all.
     place: Mutex<BTreeMap<String, Arc<Bell>>>,
     places: Bell,
-    /// The queues that limit each worker, as they were last listed.
-    limited: Mutex<BTreeSet<String>>,
+    /// The queues that limit each worker, and their limits, as they were last listed.
+    limited: Mutex<BTreeMap<String, usize>>,
     /// Held from the count of what this worker has until what it claimed on that count is counted
     /// too: otherwise a recovery and a dequeue could both take the last place.
     claiming: AsyncMutex<()>,

@@ -33,7 +33,8 @@ impl Queue {
         self
     }
 
-    /// Lets priorities count: lower first, then oldest first.
+    /// Lets priorities count: lower first, then oldest first. One that comes in while others are
+    /// being claimed is met by the next look at the whole line, a second later at most.
     pub fn priorities(mut self) -> Self {
         self.0.priorities = true;
         self

@@ -158,6 +158,14 @@ impl Dialect {
             ("never", _) => "9223372036854775807",
             // A run of whose end nobody is to be told: no parent, no key to be freed, no command.
             ("untold", _) => "parent = '' AND dedupe_id = '' AND context IS NULL",
+            // Behind a place in line. MySQL uses no index for a comparison of rows.
+            ("behind", Sqlite | Postgres) => {
+                "(sort_rank, ready_at, run_id) > (:rank, :ready_at, :after)"
+            }
+            ("behind", Mysql) => {
+                "(sort_rank > :rank OR (sort_rank = :rank AND (ready_at > :ready_at \
+                 OR (ready_at = :ready_at AND run_id > :after))))"
+            }
             // A queue and a partition as one value; keys hold no line breaks.
             ("place", Sqlite | Postgres) => "queue || '\n' || partition_key",
             ("place", Mysql) => "CONCAT(queue, '\n', partition_key)",

@@ -1,15 +1,18 @@
 //! Lanes: writers side by side, each with a session of its own and group commit.
 //!
-//! Invariants: the operations of one run go to one lane and are applied in the order in which they
-//! were sent; an answer goes out after its commit; a failing operation takes back its own writes
-//! and nobody else's. A batch is one statement where there is one for it; else, or what that has
-//! left of it, is applied as it is; if one of it fails, again with a savepoint around each; if that
-//! fails as a whole (a deadlock, a lost connection), each in a transaction of its own.
+//! Invariants: what an owner writes, each after the answer to the one before, is applied in that
+//! order on whatever lane it is; other operations of one run go to one lane and are applied in the
+//! order in which they were sent. An answer goes out after its commit; a failing operation takes
+//! back its own writes and nobody else's. A batch is one statement where there is one for it; else,
+//! or what that has left of it, is applied as it is; if one of it fails, again with a savepoint
+//! around each; if that fails as a whole (a deadlock, a lost connection), each in a transaction of
+//! its own.
 //! Deliberately absent: timers for batching. While a commit runs, the next batch gathers, and what
 //! is ready to run goes before the writer.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 use steadfast_core::limits;
@@ -18,12 +21,13 @@ use tokio::sync::mpsc;
 use crate::apply;
 use crate::backend::Job;
 use crate::bell::News;
+use crate::busy::{Busy, Share};
 use crate::error::Error;
 use crate::op::{Entry, Op, Reply, Started, With};
 use crate::session::{self, Begin, Connect, Session};
 
 /// Writers of what concerns one run: while one waits for the disk, the other gathers. More would
-/// make smaller batches, and most of what a batch costs does not depend on its size. Claims have
+/// make smaller batches, and much of what a batch costs does not depend on its size. Claims have
 /// one more, of their own: they may take several round trips, for which others' ends would wait.
 const LANES: usize = 2;
 /// Jobs that may wait for a lane; beyond it, callers wait to hand theirs in.
@@ -35,34 +39,47 @@ const WORTHWHILE: usize = 128;
 const SAVEPOINTS: usize = 64;
 
 /// The lanes of a store. They end when this is dropped and their jobs are done.
-pub(crate) struct Lanes(Vec<mpsc::Sender<Job>>);
+pub(crate) struct Lanes {
+    lanes: Vec<mpsc::Sender<Job>>,
+    claims: Arc<Busy>,
+    /// Whether what concerns queues goes by one lane.
+    joins_queues: bool,
+}
 
 impl Lanes {
     pub(crate) fn spawn<C: Connect>(connect: &Arc<C>) -> Self {
-        let lane = |_| {
+        let claims = Arc::new(Busy::new());
+        let lane = |number| {
             let (jobs, waiting) = mpsc::channel(WAITING);
             let lane = Lane { connect: connect.clone(), session: None };
-            tokio::spawn(lane.serve(waiting));
+            tokio::spawn(lane.serve(waiting, (number == LANES).then(|| claims.clone())));
             jobs
         };
-        Self((0..=LANES).map(lane).collect())
+        let lanes = (0..=LANES).map(lane).collect();
+        Self { lanes, claims, joins_queues: C::JOINS_QUEUES }
     }
 
     /// Has an operation carried out.
     pub(crate) async fn send(&self, op: Arc<Op>) -> Result<Reply, Error> {
-        let lane = &self.0[place(&op)];
         let (reply, answer) = oneshot::channel();
-        lane.send(Job { op, reply }).await.map_err(|_| Error::Closed)?;
+        let lane = place(&op, self.joins_queues, || self.claims.is_much());
+        self.lanes[lane].send(Job { op, reply }).await.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
 }
 
 /// The lane of an operation. Reads have sessions of their own; here they would merely wait.
-fn place(op: &Op) -> usize {
+fn place(op: &Op, joins_queues: bool, is_drained: impl FnOnce() -> bool) -> usize {
     if is_claim(op) {
         return LANES;
     }
-    let Some(key) = concern(op) else { return 0 };
+    let joins = joins_queues
+        && match op {
+            Op::Start(op) => op.claim.is_none(),
+            Op::Record(_) | Op::Finish(_) | Op::Suspend(_) => is_drained(),
+            _ => false,
+        };
+    let Some(key) = concern(op).filter(|_| !joins) else { return 0 };
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     usize::try_from(hasher.finish() % LANES as u64).unwrap_or(0)
@@ -219,15 +236,24 @@ struct Lane<C: Connect> {
 type Answers = Vec<Option<Result<Reply, Error>>>;
 
 impl<C: Connect> Lane<C> {
-    async fn serve(mut self, mut jobs: mpsc::Receiver<Job>) {
+    /// Works off what comes; who writes claims tells how much of the time that takes.
+    async fn serve(mut self, mut jobs: mpsc::Receiver<Job>, claims: Option<Arc<Busy>>) {
         let (mut batch, mut is_crowd) = (Vec::new(), false);
+        let (mut share, mut ended) = (Share::default(), Instant::now());
         while jobs.recv_many(&mut batch, limits::COMMIT_BATCH).await > 0 {
             // Who is alone would only wait for itself.
             if is_crowd || batch.len() > 1 {
                 gather(&mut batch, &mut jobs).await;
             }
             is_crowd = batch.len() > 1;
+            let is_drain = batch.iter().any(|job| matches!(&*job.op, Op::Dequeue(_)));
+            let begun = Instant::now();
             self.commit(std::mem::take(&mut batch)).await;
+            if let Some(claims) = &claims {
+                let took = if is_drain { begun.elapsed() } else { Duration::ZERO };
+                let all = std::mem::replace(&mut ended, Instant::now()).elapsed();
+                claims.note(share.add(all, took));
+            }
         }
     }
 
@@ -439,6 +465,35 @@ async fn alone<S: Session>(session: &mut S, op: &Op) -> Result<Reply, Error> {
         Err(error) => {
             session::roll_back(session).await;
             Err(error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_core::Timestamp;
+
+    use super::*;
+    use crate::op::{Lease, Record, Release};
+
+    #[test]
+    fn owners_share_a_lane_while_a_queue_is_drained_and_others_stay_where_they_are() {
+        let lease = |n: usize| Lease {
+            workspace: "w".into(),
+            run_id: format!("r{n}"),
+            worker: "me".into(),
+            epoch: 1,
+        };
+        let now = Timestamp::default();
+        let record = |n| Op::Record(Record { lease: lease(n), entries: Vec::new(), now });
+        let release = |n| Op::Release(Release { lease: lease(n), now });
+        let on = |op: &Op, joins, drained| place(op, joins, || drained);
+        let lanes: Vec<usize> = (0..50).map(|n| on(&record(n), true, false)).collect();
+        assert!((0..LANES).all(|lane| lanes.contains(&lane)), "{lanes:?}");
+        for (n, lane) in lanes.into_iter().enumerate() {
+            assert_eq!(on(&record(n), true, true), 0);
+            assert_eq!(on(&record(n), false, true), lane);
+            assert_eq!(on(&release(n), true, true), lane);
         }
     }
 }

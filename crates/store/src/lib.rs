@@ -18,6 +18,8 @@ mod backend;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod bell;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
+mod busy;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod clock;
 mod dialect;
 mod error;

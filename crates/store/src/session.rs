@@ -107,6 +107,10 @@ pub(crate) trait Session: Send + 'static {
 pub(crate) trait Connect: Send + Sync + 'static {
     /// What it makes.
     type Session: Session;
+    /// Whether one writer makes the runs that wait, and writes for owners while queues are drained.
+    /// Runs that come together then lie together in the table, and are claimed together; and their
+    /// ends are few batches, while the next are claimed.
+    const JOINS_QUEUES: bool;
     /// Connects; [`Error::Transient`] if that may work later.
     fn connect(&self) -> impl Future<Output = Result<Self::Session, Error>> + Send;
     /// Connects for a writer, which uses its session one question after the other.

@@ -267,6 +267,7 @@ async fn a_claim_is_a_few_statements_and_a_vain_one_is_fewer() {
             limit: 100,
             worker_has: vec![(String::new(), has)],
             after_partition: String::new(),
+            behind: None,
             lease_until: at(1_000_000),
             now: at(2),
         };

@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures::future::select;
 use steadfast_core::{Result, Timestamp};
 use steadfast_store::StoreExt;
-use steadfast_store::op::{self, Claimed};
+use steadfast_store::op::{self, Claimed, InLine};
 
 use super::{Core, Since};
 use crate::bell::Bell;
@@ -23,15 +23,68 @@ use crate::pace::Pace;
 /// Places that become free within this time are looked at together by who wakes runs.
 const PLACES: Duration = Duration::from_millis(20);
 
+/// How long claims from a queue may go on from where the one before ended, at least and at most.
+/// Who came in before that place waits for so long, unless nothing is left behind it.
+const GOES_ON: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// Looks at the whole line take at most this part of the time: a database may pass by all that was
+/// claimed of late.
+const LOOKS: u32 = 20;
+/// From so many places on, a claim is for half of them at most. If all were claimed together, they
+/// would be executed and ended together, too, with nothing to claim meanwhile.
+const MANY: usize = 16;
+
 /// What came of a claim whose runs are launched.
 #[derive(Default)]
 struct Took {
     /// The partition of the last run that was claimed, if any was.
-    last: Option<String>,
+    partition: Option<String>,
     /// When more becomes ready, as far as is known.
     next_at: Option<Timestamp>,
     /// Whether there is no place left on the queue.
     full: bool,
+}
+
+/// How far a queue was served.
+#[derive(Default)]
+struct Served {
+    /// The partition that was served last.
+    partition: String,
+    /// Where in line the last claim ended, if the next is to go on from there.
+    behind: Option<InLine>,
+    /// When the whole line was looked at, and for how long claims go on after that.
+    looked_at: Timestamp,
+    holds_for: Duration,
+}
+
+impl Served {
+    /// Where the next claim begins.
+    fn begin(&mut self, now: Timestamp) -> Option<InLine> {
+        // A clock that was set back says nothing.
+        if now < self.looked_at || self.looked_at.until(now) >= self.holds_for {
+            self.behind = None;
+        }
+        self.behind.clone()
+    }
+
+    /// A claim that began at a time has ended now; the next may find more behind a place.
+    fn end(&mut self, more: Option<InLine>, began: Timestamp, now: Timestamp) {
+        if self.behind.is_none() {
+            let holds_for = began.until(now) * LOOKS;
+            (self.looked_at, self.holds_for) = (now, holds_for.clamp(GOES_ON.0, GOES_ON.1));
+        }
+        self.behind = more;
+    }
+}
+
+/// Where more may wait after a claim of so many at most: only if it took all that it could.
+fn more(claimed: &Claimed, limit: usize) -> Option<InLine> {
+    let is_whole = claimed.full || claimed.runs.len() == limit;
+    claimed.last.clone().filter(|_| is_whole)
+}
+
+/// How many runs are claimed at once, at most, where a worker has so many places.
+fn most_at_once(places: usize) -> usize {
+    if places < MANY { usize::MAX } else { places.div_ceil(2) }
 }
 
 /// Lets those go first who are ready to run: runs whose ends were written together leave together,
@@ -57,7 +110,7 @@ impl Core {
             let since = self.since(&self.places);
             let (ready, free) = (since.ready, since.free);
             let claimed = self.wake().await;
-            let found = claimed.as_ref().is_ok_and(|took| took.last.is_some());
+            let found = claimed.as_ref().is_ok_and(|took| took.partition.is_some());
             self.after_claim(claimed, since, &mut pace).await;
             if !found && self.places.rings() > free && self.hub.ready.rings() == ready {
                 // Most places go to runs that wait on their queue.
@@ -110,7 +163,13 @@ impl Core {
 
     /// Whether a queue limits each worker, as far as is known.
     pub(super) fn limits(&self, queue: &str) -> bool {
-        self.limited.lock().expect("invariant: not poisoned").contains(queue)
+        self.limited.lock().expect("invariant: not poisoned").contains_key(queue)
+    }
+
+    /// How many runs of a queue are claimed at once, at most.
+    fn most_at_once(&self, queue: &str) -> usize {
+        let places = self.limited.lock().expect("invariant: not poisoned").get(queue).copied();
+        places.map_or(usize::MAX, most_at_once)
     }
 
     /// Keeps one loop for every queue there is.
@@ -122,8 +181,13 @@ impl Core {
             let listed = self.hub.store.ask(op::ListQueues { workspace }).await;
             let listed = listed.map(|queues| queues.0);
             if let Ok(listed) = &listed {
-                let limited = listed.iter().filter(|queue| queue.worker_concurrency.is_some());
-                let limited = limited.map(|queue| queue.name.clone()).collect();
+                let limit = |queue: &op::QueueRow| {
+                    let places = usize::try_from(queue.worker_concurrency?).unwrap_or(0);
+                    // Each partition has so many; together they have more.
+                    let places = if queue.partitioned { usize::MAX } else { places };
+                    Some((queue.name.clone(), places))
+                };
+                let limited = listed.iter().filter_map(limit).collect();
                 *self.limited.lock().expect("invariant: not poisoned") = limited;
             }
             let names = listed.unwrap_or_default().into_iter().map(|queue| queue.name);
@@ -141,29 +205,27 @@ impl Core {
     /// Claims runs of one queue.
     async fn queue(self: Arc<Self>, name: String) {
         let mut pace = Pace::new(self.config.poll);
-        let mut after_partition = String::new();
+        let mut served = Served::default();
         let places = self.place(&name);
         while !self.is_stopping() {
             others_first().await;
             let since = self.since(&places);
-            let claimed = self.dequeue(&name, &after_partition).await;
-            if let Some(last) = claimed.as_ref().ok().and_then(|took| took.last.as_ref()) {
-                after_partition.clone_from(last);
-            }
+            let claimed = self.dequeue(&name, &mut served).await;
             self.after_claim(claimed, since, &mut pace).await;
         }
     }
 
-    async fn dequeue(self: &Arc<Self>, name: &str, after_partition: &str) -> Result<Took> {
+    async fn dequeue(self: &Arc<Self>, name: &str, served: &mut Served) -> Result<Took> {
         let _turn = match self.limits(name) {
             true => Some(self.claiming.lock().await),
             false => None,
         };
-        let limit = self.room();
+        let limit = self.room().min(self.most_at_once(name));
         if limit == 0 {
             return Ok(Took::default());
         }
         let has = self.has(Some(name)).into_iter().map(|(_, partition, runs)| (partition, runs));
+        let now = self.hub.now();
         let dequeue = op::Dequeue {
             workspace: self.hub.workspace.clone(),
             queue: name.to_owned(),
@@ -171,11 +233,21 @@ impl Core {
             app_version: self.config.app_version.clone(),
             limit,
             worker_has: has.collect(),
-            after_partition: after_partition.to_owned(),
+            after_partition: served.partition.clone(),
+            behind: served.begin(now),
             lease_until: self.lease_until(),
-            now: self.hub.now(),
+            now,
         };
-        Ok(self.took(self.hub.store.ask(dequeue).await?))
+        let claimed = self.hub.store.ask(dequeue).await?;
+        // Where there was no room, nobody looked.
+        if !claimed.full || !claimed.runs.is_empty() {
+            served.end(more(&claimed, limit), now, self.hub.now());
+        }
+        let took = self.took(claimed);
+        if let Some(last) = &took.partition {
+            served.partition.clone_from(last);
+        }
+        Ok(took)
     }
 
     /// Launches what was claimed: from here on it is counted.
@@ -183,13 +255,13 @@ impl Core {
         for run_id in &claimed.exhausted {
             tracing::warn!(run_id, "a run lost its worker too often and was parked");
         }
-        let last = claimed.runs.last().map(|run| run.partition.clone());
+        let partition = claimed.runs.last().map(|run| run.partition.clone());
         for run in claimed.runs {
             if !self.goes_on(&run) {
                 self.launch(run, true);
             }
         }
-        Took { last, next_at: claimed.next_at, full: claimed.full }
+        Took { partition, next_at: claimed.next_at, full: claimed.full }
     }
 
     /// Whether a claimed run is executed here under the same epoch. A database that comes back
@@ -216,12 +288,60 @@ impl Core {
             }
         };
         pace.ease();
-        pace.looked(took.last.is_some());
-        if took.last.is_some() && !took.full {
+        pace.looked(took.partition.is_some());
+        if took.partition.is_some() && !took.full {
             return;
         }
         let now = self.hub.now();
         let wait = took.next_at.map_or(pace.wait(), |at| now.until(at).min(pace.wait()));
         self.idle(since, pace.deaf(), wait.max(Duration::from_millis(1))).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_micros(ms * 1000)
+    }
+
+    /// A claim that began then, took so long and ended at a run; whether it looked at the whole
+    /// line.
+    fn claim(served: &mut Served, began: i64, took: i64, run_id: &str) -> bool {
+        let is_whole = served.begin(at(began)).is_none();
+        let place = InLine { rank: 0, ready_at: at(0), run_id: run_id.to_owned() };
+        served.end((!run_id.is_empty()).then_some(place), at(began), at(began + took));
+        is_whole
+    }
+
+    #[test]
+    fn claims_go_on_for_a_while_and_longer_where_a_look_takes_longer() {
+        let mut served = Served::default();
+        assert!(claim(&mut served, 1000, 1, "a"));
+        assert!(!claim(&mut served, 1050, 1, "b"));
+        assert!(claim(&mut served, 1051, 10, "c"), "after 50 ms");
+        assert!(!claim(&mut served, 1260, 10, "d"), "a look of 10 ms is good for 200");
+        assert!(claim(&mut served, 1261, 400, "e"));
+        assert!(!claim(&mut served, 2660, 1, "f"));
+        assert!(claim(&mut served, 2661, 1, "g"), "never for more than a second");
+        assert!(!claim(&mut served, 2670, 1, ""));
+        assert!(claim(&mut served, 2672, 1, "h"), "nothing was found");
+        assert!(claim(&mut served, 1000, 1, "i"), "the clock was set back");
+    }
+
+    #[test]
+    fn only_who_got_all_it_could_goes_on() {
+        let last = InLine { rank: 0, ready_at: at(0), run_id: "a".to_owned() };
+        let full = Claimed { last: Some(last.clone()), full: true, ..Claimed::default() };
+        assert_eq!(more(&full, 3), Some(last.clone()));
+        let some = Claimed { last: Some(last.clone()), ..Claimed::default() };
+        assert_eq!(more(&some, 3), None);
+        assert_eq!(more(&some, 0), Some(last), "as many as were asked for");
+    }
+
+    #[test]
+    fn many_places_are_filled_in_halves() {
+        assert_eq!([1, 15, 16, 17, 100].map(most_at_once), [usize::MAX, usize::MAX, 8, 9, 50]);
     }
 }

@@ -11,8 +11,10 @@ use steadfast_core::{
 
 use super::{follow, queue, rows, steer};
 use crate::error::Error;
-use crate::gate::{Tx, first, params};
-use crate::op::{Beaten, Claimed, Dequeue, Heartbeat, QueueRow, RunRow, TakeOver, TakenOver, Wake};
+use crate::gate::{Fields, Row, Tx, fields, first, params};
+use crate::op::{
+    Beaten, Claimed, Dequeue, Heartbeat, InLine, QueueRow, RunRow, TakeOver, TakenOver, Wake,
+};
 
 pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, Error> {
     let ws = op.workspace.as_str();
@@ -39,7 +41,11 @@ pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, E
         let take = usize::try_from(free).unwrap_or(0).min(left);
         if take > 0 {
             looked = true;
-            claimed.runs.extend(take_from(tx, op, &queue, &partition, take).await?);
+            let line = take_from(tx, op, &queue, &partition, take).await?;
+            for (place, run) in line {
+                claimed.last = (!queue.partitioned).then_some(place);
+                claimed.runs.push(run);
+            }
         }
     }
     claimed.full = !queue.partitioned && worker_room(op, &queue, "") <= count(&claimed.runs);
@@ -63,25 +69,60 @@ pub(super) async fn dequeue_at_once(
     op: &Dequeue,
 ) -> Result<Option<Claimed>, Error> {
     let has: i64 = op.worker_has.iter().map(|(_, runs)| runs).sum();
+    let (mut line, mut limit) = claim_at_once(tx, op, has, op.behind.as_ref()).await?;
+    if line.is_empty()
+        && let Some(behind) = &op.behind
+    {
+        // Somebody there who was not claimed is for the long way.
+        if !first_in_line(tx, op, "", 1, Some(behind)).await?.is_empty() {
+            return Ok(None);
+        }
+        (line, limit) = claim_at_once(tx, op, has, None).await?;
+    }
+    // They come in the order in which they lie in the table.
+    line.sort_by(|(place, _), (other, _)| place.cmp(other));
+    let last = line.last().map(|(place, _)| place.clone());
+    let runs: Vec<RunRow> = line.into_iter().map(|(_, run)| run).collect();
+    let full = limit.is_some_and(|limit| limit <= has + count(&runs));
+    Ok((!runs.is_empty()).then(|| Claimed { runs, full, last, ..Claimed::default() }))
+}
+
+#[cfg(feature = "postgres")]
+/// What is claimed behind a place in line, and the queue's limit for each worker.
+async fn claim_at_once(
+    tx: &mut impl Tx,
+    op: &Dequeue,
+    has: i64,
+    behind: Option<&InLine>,
+) -> Result<(Vec<(InLine, RunRow)>, Option<i64>), Error> {
     let arrow = arrow(RunStatus::Enqueued, RunEvent::Claim)?;
-    let set = params! {
+    let mut set = fields! {
         workspace: &op.workspace, queue: &op.queue, limit: op.limit.min(limits::CLAIM_BATCH),
         has: has, app_version: &op.app_version, to: arrow.to().as_str(), worker: &op.worker,
         attempt: 1i64, lease_until: op.lease_until, now: op.now,
     };
+    set.extend(behind_fields(behind));
     let (mut line, mut limit) = (Vec::new(), None);
-    for mut row in tx.query("run_dequeue_claim", set).await? {
+    for mut row in tx.query("run_dequeue_claim", &set).await? {
         limit = row.opt_int()?;
-        line.push((row.int()?, rows::run(row)?));
+        line.push(placed(row)?);
     }
-    // They come in the order in which they lie in the table.
-    line.sort_by(|(rank, run), (other_rank, other)| {
-        let order = rank.cmp(other_rank).then(run.ready_at.cmp(&other.ready_at));
-        order.then_with(|| run.run_id.cmp(&other.run_id))
-    });
-    let runs: Vec<RunRow> = line.into_iter().map(|(_, run)| run).collect();
-    let full = limit.is_some_and(|limit| limit <= has + count(&runs));
-    Ok((!runs.is_empty()).then(|| Claimed { runs, full, ..Claimed::default() }))
+    Ok((line, limit))
+}
+
+/// A place in line as fields; without one, a place before all others.
+fn behind_fields(behind: Option<&InLine>) -> Fields<'_> {
+    match behind {
+        Some(at) => fields! { rank: at.rank, ready_at: at.ready_at, after: &at.run_id },
+        None => fields! { rank: i64::MIN, ready_at: i64::MIN, after: "" },
+    }
+}
+
+/// A run of a line, by its rank and the columns of runs.
+fn placed(mut row: Row) -> Result<(InLine, RunRow), Error> {
+    let rank = row.int()?;
+    let run = rows::run(row)?;
+    Ok((InLine { rank, ready_at: run.ready_at, run_id: run.run_id.clone() }, run))
 }
 
 fn count(runs: &[RunRow]) -> i64 {
@@ -138,16 +179,19 @@ async fn take_from(
     queue: &QueueRow,
     partition: &str,
     take: usize,
-) -> Result<Vec<RunRow>, Error> {
-    let at = params! {
-        workspace: &op.workspace, queue: &op.queue, partition_key: partition, now: op.now,
-        app_version: &op.app_version, limit: take,
-    };
-    let mut runs = rows::runs(tx.query("run_dequeue_select", at).await?)?;
+) -> Result<Vec<(InLine, RunRow)>, Error> {
+    let mut behind = op.behind.as_ref().filter(|_| !queue.partitioned);
+    let mut line = first_in_line(tx, op, partition, take, behind).await?;
+    if line.is_empty() && behind.take().is_some() {
+        line = first_in_line(tx, op, partition, take, behind).await?;
+    }
+    let (mut places, mut runs): (Vec<InLine>, Vec<RunRow>) = line.into_iter().unzip();
     if follow::expire(tx, &op.workspace, &runs, op.now).await? {
         // What has ended may have taken others of these with it: its children.
-        let left = rows::runs(tx.query("run_dequeue_select", at).await?)?;
-        runs.retain(|run| left.iter().any(|other| other.run_id == run.run_id));
+        let left = first_in_line(tx, op, partition, take, behind).await?;
+        let waits = |run_id: &str| left.iter().any(|(_, other)| other.run_id == run_id);
+        runs.retain(|run| waits(&run.run_id));
+        places.retain(|place| waits(&place.run_id));
     }
     let claim = Claim { ws: &op.workspace, worker: &op.worker, until: op.lease_until, now: op.now };
     claim.take(tx, &mut runs, 1).await?;
@@ -155,7 +199,27 @@ async fn take_from(
         let token = format!("{}#{}", run.run_id, run.epoch);
         queue::note_start(tx, &op.workspace, queue, partition, &token, op.now).await?;
     }
-    Ok(runs)
+    Ok(places.into_iter().zip(runs).collect())
+}
+
+/// What is first in line, locked; behind a place, if there is one.
+async fn first_in_line(
+    tx: &mut impl Tx,
+    op: &Dequeue,
+    partition: &str,
+    take: usize,
+    behind: Option<&InLine>,
+) -> Result<Vec<(InLine, RunRow)>, Error> {
+    let mut at = fields! {
+        workspace: &op.workspace, queue: &op.queue, partition_key: partition, now: op.now,
+        app_version: &op.app_version, limit: take,
+    };
+    let look = match behind {
+        Some(_) => "run_dequeue_select_behind",
+        None => "run_dequeue_select",
+    };
+    at.extend(behind_fields(behind));
+    tx.query(look, &at).await?.into_iter().map(placed).collect()
 }
 
 struct Claim<'a> {

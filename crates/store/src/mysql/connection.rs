@@ -99,6 +99,9 @@ impl Connector {
 
 impl Connect for Connector {
     type Session = MySession;
+    // Its tables are in the order of their keys, and its batches wait for the disk for longer than
+    // they are worked on.
+    const JOINS_QUEUES: bool = false;
 
     async fn connect(&self) -> Result<MySession, Error> {
         let mut conn = self.connect_raw().await?;

@@ -203,10 +203,25 @@ pub struct Dequeue {
     pub worker_has: Vec<(String, i64)>,
     /// Partitions up to this one were served last: begin after it.
     pub after_partition: String,
+    /// Where the last claim ended. What waits behind it goes first; only where nothing does, the
+    /// whole line is looked at. Without it, what is first in line goes first, and the database
+    /// passes by what was claimed of late. Not for queues with partitions.
+    pub behind: Option<InLine>,
     /// Until when they are leased.
     pub lease_until: Timestamp,
     /// The time.
     pub now: Timestamp,
+}
+
+/// A place in the line of a queue without partitions.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InLine {
+    /// The rank that its priority has there.
+    pub rank: i64,
+    /// Since when it is ready.
+    pub ready_at: Timestamp,
+    /// The run.
+    pub run_id: String,
 }
 
 /// Takes runs whose lease ran out or whose wait is over, of any queue.
@@ -257,6 +272,8 @@ pub struct Claimed {
     /// Whether the worker has now as many runs of the queue as it may. Partitions are not looked
     /// at.
     pub full: bool,
+    /// Where the last of the runs stood in line, if they are of a queue without partitions.
+    pub last: Option<InLine>,
 }
 
 /// Stops a run.

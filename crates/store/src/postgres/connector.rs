@@ -140,6 +140,7 @@ fn place(config: &Config) -> String {
 
 impl Connect for Connector {
     type Session = PgSession;
+    const JOINS_QUEUES: bool = true;
 
     async fn connect(&self) -> Result<PgSession, Error> {
         let (client, connection) = self.connect_raw().await?;

@@ -38,9 +38,17 @@ WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker 
     AND status = 'PENDING' {{for_update}};
 
 -- name: run_dequeue_select
-SELECT {{run_columns}} FROM run {{by_line}}
+SELECT sort_rank, {{run_columns}} FROM run {{by_line}}
 WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}}
     AND partition_key = :partition_key AND ready_at <= :now AND app_version IN ('', :app_version)
+ORDER BY sort_rank, ready_at, run_id LIMIT :limit {{skip_locked}};
+
+-- The same behind a place in line. What was claimed stays in the index for a while, and whoever begins at the first
+-- place passes by all of it.
+-- name: run_dequeue_select_behind
+SELECT sort_rank, {{run_columns}} FROM run {{by_line}}
+WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}}
+    AND partition_key = :partition_key AND {{behind}} AND ready_at <= :now AND app_version IN ('', :app_version)
 ORDER BY sort_rank, ready_at, run_id LIMIT :limit {{skip_locked}};
 
 -- name: run_next_partition

@@ -110,7 +110,7 @@ SELECT workspace, :function_id, :seq, :name, :kind, :state, :input, :output, :er
 WITH line AS (
     SELECT ctid AS place, context FROM run
     WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}}
-        AND partition_key = '' AND ready_at <= :now AND app_version IN ('', :app_version)
+        AND partition_key = '' AND {{behind}} AND ready_at <= :now AND app_version IN ('', :app_version)
     ORDER BY sort_rank, ready_at, run_id
     LIMIT (SELECT COALESCE(MAX(GREATEST(0, LEAST(:limit, worker_concurrency - :has))), 0) FROM queue
         WHERE workspace = :workspace AND name = :queue AND concurrency IS NULL AND rate_limit IS NULL

@@ -108,13 +108,18 @@ pub(super) async fn r091_claimers_and_those_who_change_what_waits_do_not_harm_ea
     }
     let claimed = AtomicUsize::new(0);
     let claim = async |worker: usize| {
-        let (store, mut ids) = (database.open().await, Vec::new());
+        let (store, mut ids, mut behind) = (database.open().await, Vec::new(), None);
         while claimed.load(Ordering::Relaxed) < RUNS {
-            let worker = format!("w{worker}#1");
-            let dequeue = Dequeue { queue: "busy".into(), worker, ..dequeue(7) };
-            let runs = store.ask(dequeue).await.unwrap().runs;
-            claimed.fetch_add(runs.len(), Ordering::Relaxed);
-            ids.extend(runs.into_iter().map(|run| (run.run_id, run.epoch)));
+            let dequeue = Dequeue {
+                queue: "busy".into(),
+                worker: format!("w{worker}#1"),
+                behind,
+                ..dequeue(7)
+            };
+            let taken = store.ask(dequeue).await.unwrap();
+            behind = taken.last;
+            claimed.fetch_add(taken.runs.len(), Ordering::Relaxed);
+            ids.extend(taken.runs.into_iter().map(|run| (run.run_id, run.epoch)));
         }
         ids
     };

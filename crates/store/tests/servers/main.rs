@@ -138,6 +138,7 @@ fn dequeue(limit: usize) -> Dequeue {
         limit,
         worker_has: Vec::new(),
         after_partition: String::new(),
+        behind: None,
         lease_until: at(1_000_000),
         now: at(100),
     }

@@ -17,9 +17,9 @@ use std::time::Duration;
 use steadfast_core::{Error, RunStatus, Timestamp};
 use steadfast_store::op::{
     Advanced, Cancel, Claimed, Debounce, Dequeue, Fork, FreeSlot, GetEnds, GetRun, GetValue,
-    Heartbeat, InspectQueue, Lease, ListQueues, ListRuns, ListSteps, ListWorkers, Load, Purge,
-    PutQueue, QueueRow, ReadStream, Release, Resume, RunFilter, Signal, Start, Started, Submitted,
-    TakeOver, TakeSlot, TriggerPut, Wake,
+    Heartbeat, InLine, InspectQueue, Lease, ListQueues, ListRuns, ListSteps, ListWorkers, Load,
+    Purge, PutQueue, QueueRow, ReadStream, Release, Resume, RunFilter, Signal, Start, Started,
+    Submitted, TakeOver, TakeSlot, TriggerPut, Wake,
 };
 use steadfast_store::{Op, Reply};
 
@@ -40,6 +40,9 @@ const SECOND: i64 = 1_000_000;
 /// Makes one operation after the other, learning leases from the replies.
 pub(super) struct Generator {
     random: Random,
+    /// For places in line: drawn aside, so that the other sequences are what they were, with the
+    /// rare replies that they lead to.
+    places: Random,
     workspace: String,
     now: i64,
     /// Every lease that was ever given.
@@ -71,6 +74,7 @@ impl Generator {
         Self {
             unmade: if random.chance(80) { vec!["q", "p"] } else { Vec::new() },
             random,
+            places: Random::new(!seed),
             workspace: workspace.to_owned(),
             now: 1_700_000_000 * SECOND,
             leases: Vec::new(),
@@ -251,7 +255,12 @@ impl Generator {
     }
 
     fn dequeue(&mut self) -> Dequeue {
-        let lease_until = self.lease_until();
+        let (lease_until, now) = (self.lease_until(), self.now);
+        let behind = self.places.maybe(30, |r| InLine {
+            rank: r.number(-1, 2),
+            ready_at: Timestamp::from_micros(now + r.number(-20, 0) * SECOND),
+            run_id: r.text(RUNS),
+        });
         let r = &mut self.random;
         Dequeue {
             workspace: self.workspace.clone(),
@@ -261,6 +270,7 @@ impl Generator {
             limit: usize::try_from(r.pick(&[&0, &1, &1, &2, &2, &5, &100]).to_owned()).unwrap(),
             worker_has: PARTITIONS.iter().map(|p| ((*p).to_owned(), r.number(0, 1))).collect(),
             after_partition: r.text(&["", "", "x", "y", "z"]),
+            behind,
             lease_until,
             now: Timestamp::from_micros(self.now),
         }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use steadfast_core::{Error, ErrorClass, RunEvent, RunStatus, Timestamp, limits};
 use steadfast_store::op::{
-    Beaten, Claimed, Dequeue, Heartbeat, QueueRow, RunRow, TakeOver, TakenOver, Wake, WorkerRow,
+    Beaten, Claimed, Dequeue, Heartbeat, InLine, QueueRow, RunRow, TakeOver, TakenOver, Wake,
+    WorkerRow,
 };
 
 use super::{Model, all_of, key};
@@ -67,6 +68,8 @@ impl Model {
         let mine = has + i64::try_from(claimed.runs.len()).unwrap_or(i64::MAX);
         let limit = queue.worker_concurrency.filter(|_| !queue.partitioned);
         claimed.full = limit.is_some_and(|limit| limit <= mine);
+        let last = claimed.runs.last().filter(|_| !queue.partitioned);
+        claimed.last = last.map(|run| in_line(&queue, run));
         claimed.next_at = eases.into_iter().min();
         if looked && claimed.runs.is_empty() && claimed.next_at.is_none() {
             claimed.next_at = self.next_ready(op, &queue);
@@ -103,10 +106,15 @@ impl Model {
             .waiting(&op.workspace, &op.queue)
             .filter(|run| run.partition == partition && run.ready_at <= op.now)
             .filter(|run| fits(run, &op.app_version))
-            .map(|run| (rank(queue, run), run.ready_at, run.run_id.clone()))
+            .map(|run| in_line(queue, run))
             .collect();
         line.sort();
-        line.into_iter().take(most).map(|(_, _, run_id)| run_id).collect()
+        if let Some(behind) = op.behind.as_ref().filter(|_| !queue.partitioned)
+            && line.last().is_some_and(|last| last > behind)
+        {
+            line.retain(|place| place > behind);
+        }
+        line.into_iter().take(most).map(|place| place.run_id).collect()
     }
 
     /// A hint: when the first in line whose time has not come is ready. With priorities that need
@@ -302,6 +310,10 @@ fn fits(run: &RunRow, app_version: &str) -> bool {
 /// Priorities count only where the queue says so, and from the moment it says so.
 fn rank(queue: &QueueRow, run: &RunRow) -> i64 {
     queue.rank(run.priority)
+}
+
+fn in_line(queue: &QueueRow, run: &RunRow) -> InLine {
+    InLine { rank: rank(queue, run), ready_at: run.ready_at, run_id: run.run_id.clone() }
 }
 
 fn worker_room(op: &Dequeue, queue: &QueueRow, partition: &str) -> i64 {

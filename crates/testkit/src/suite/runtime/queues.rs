@@ -16,6 +16,7 @@ case_table! {
     a_raised_limit_is_heard_by_a_full_worker,
     a_rate_limit_holds_in_every_window,
     priorities_go_first_when_the_queue_has_them,
+    who_comes_in_front_is_met_while_more_comes_behind,
     partitions_have_limits_of_their_own_and_none_starves,
     a_paused_queue_starts_nothing_until_it_is_resumed,
     a_delayed_start_waits,
@@ -192,6 +193,36 @@ async fn priorities_go_first_when_the_queue_has_them(on: Fixture) {
         assert_eq!(*gauge.order.lock().unwrap(), expected);
         fabric.shutdown().await;
     }
+}
+
+/// R87: claims go on from where the last one ended, but not for ever.
+async fn who_comes_in_front_is_met_while_more_comes_behind(on: Fixture) {
+    let gauge = Arc::new(Gauge::default());
+    let queue = Queue::new("q").worker_concurrency(20).priorities();
+    let fabric = on.fabric().workflow(passes).state(gauge.clone()).queue(queue);
+    let fabric = fabric.start().await.unwrap();
+    let (begun, started) = (|| gauge.order.lock().unwrap().len(), AtomicI64::new(0));
+    let more = async {
+        loop {
+            // There is always more behind than there are places.
+            while usize::try_from(started.load(Ordering::SeqCst)).unwrap() < begun() + 60 {
+                started.fetch_add(1, Ordering::SeqCst);
+                fabric.start(passes, 0).queue("q").priority(5).await.unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let urgent = async {
+        until("a queue is being drained", async || begun() > 100).await;
+        let run = fabric.start(passes, 1).queue("q").priority(0).await.unwrap();
+        run.result_within(SOON).await.unwrap()
+    };
+    let result = tokio::select! {
+        result = urgent => result,
+        () = more => unreachable!("there is always more"),
+    };
+    assert_eq!(result, 1);
+    fabric.shutdown().await;
 }
 
 /// R88

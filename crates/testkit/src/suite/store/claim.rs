@@ -2,7 +2,7 @@
 
 use steadfast_core::RunStatus;
 use steadfast_store::Store;
-use steadfast_store::op::{Claimed, Dequeue, PutQueue, QueuePut, Resume, Start};
+use steadfast_store::op::{Claimed, Dequeue, InLine, PutQueue, QueuePut, Resume, Start};
 
 use super::kit::{Kit, at, ids, plain, secs};
 
@@ -21,6 +21,10 @@ super::table! {
     background_work_stands_behind_on_every_queue,
     a_queue_that_gets_priorities_reorders_what_waits,
     a_claim_never_takes_more_than_its_limit,
+    a_claim_goes_on_behind_the_last_one,
+    where_nothing_is_left_behind_the_whole_line_is_looked_at,
+    a_command_behind_the_last_claim_is_not_passed_by,
+    partitions_are_served_without_a_place_in_line,
     a_claim_of_nothing_takes_nothing,
     a_paused_queue_gives_nothing,
     an_unknown_queue_gives_nothing,
@@ -179,6 +183,80 @@ async fn a_claim_never_takes_more_than_its_limit(store: &dyn Store) {
     }
     let all: Vec<_> = (0..60).map(|i| format!("r{i:02}")).collect();
     assert_eq!(seen, all, "each once, in order");
+}
+
+/// R91: on a queue that nobody made, and on one from which databases may claim in a shorter way.
+async fn a_claim_goes_on_behind_the_last_one(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.put(plain("q")).await;
+    for queue in ["default", "q"] {
+        let on = |id: &str, ready| Start {
+            queue: queue.to_owned(),
+            ready_at: at(ready),
+            ..k.start(&format!("{queue}-{id}"))
+        };
+        let named = |names: &[&str]| -> Vec<String> {
+            names.iter().map(|id| format!("{queue}-{id}")).collect()
+        };
+        for (id, ready) in [("b", 2), ("c", 2), ("d", 2), ("e", 3)] {
+            k.started(on(id, ready)).await;
+        }
+        let two = Dequeue { limit: 2, ..k.dequeue(queue, "w1", 9) };
+        let claimed = k.ask(two.clone()).await;
+        assert_eq!(ids(&claimed.runs), named(&["b", "c"]));
+        let last = InLine { rank: 0, ready_at: at(2), run_id: format!("{queue}-c") };
+        assert_eq!(claimed.last, Some(last.clone()));
+        // One comes in before that place, another at the same time with a smaller id.
+        k.started(on("z", 1)).await;
+        k.started(on("a", 2)).await;
+        let claimed = k.ask(Dequeue { behind: Some(last), ..two.clone() }).await;
+        assert_eq!(ids(&claimed.runs), named(&["d", "e"]));
+        let claimed = k.ask(Dequeue { behind: claimed.last, ..two }).await;
+        assert_eq!(ids(&claimed.runs), named(&["z", "a"]), "they are first in the whole line");
+    }
+}
+
+/// R91
+async fn where_nothing_is_left_behind_the_whole_line_is_looked_at(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.put(plain("q")).await;
+    k.started(k.on("q", "r")).await;
+    let end = InLine { rank: 9, ready_at: at(9), run_id: "z".to_owned() };
+    let behind = Dequeue { behind: Some(end), ..k.dequeue("q", "w1", 1) };
+    assert_eq!(ids(&k.ask(behind.clone()).await.runs), ["r"]);
+    assert_eq!(k.ask(behind).await, Claimed::default());
+    // What is not ready behind the place is not what goes first.
+    k.started(Start { ready_at: at(50), ..k.on("q", "later") }).await;
+    k.started(k.on("q", "s")).await;
+    let start = InLine { rank: 0, ready_at: at(40), run_id: String::new() };
+    let behind = Dequeue { behind: Some(start), ..k.dequeue("q", "w1", 41) };
+    assert_eq!(ids(&k.ask(behind).await.runs), ["s"]);
+}
+
+/// R91: the runs of commands are claimed in a longer way where there is a shorter one.
+async fn a_command_behind_the_last_claim_is_not_passed_by(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.put(plain("q")).await;
+    k.started(Start { ready_at: at(1), ..k.on("q", "in-front") }).await;
+    let mut submit = k.submit("c", at(3));
+    submit.start.queue = "q".to_owned();
+    k.ask(submit).await;
+    let place = InLine { rank: 0, ready_at: at(2), run_id: String::new() };
+    let behind = Dequeue { behind: Some(place), ..k.dequeue("q", "w1", 9) };
+    assert_eq!(ids(&k.ask(behind.clone()).await.runs), ["run-c"]);
+    assert_eq!(ids(&k.ask(behind).await.runs), ["in-front"]);
+}
+
+/// R88
+async fn partitions_are_served_without_a_place_in_line(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.put(steadfast_store::op::QueueRow { partitioned: true, ..plain("q") }).await;
+    k.started(Start { partition: "p".to_owned(), ..k.on("q", "r") }).await;
+    k.started(Start { partition: "p".to_owned(), ..k.on("q", "s") }).await;
+    let after = InLine { rank: 0, ready_at: at(0), run_id: "r".to_owned() };
+    let behind = Dequeue { behind: Some(after), ..k.dequeue("q", "w1", 1) };
+    let claimed = k.ask(behind).await;
+    assert_eq!((ids(&claimed.runs), claimed.last), (vec!["r", "s"], None));
 }
 
 async fn a_claim_of_nothing_takes_nothing(store: &dyn Store) {

@@ -166,6 +166,7 @@ impl<'a> Kit<'a> {
             limit: 10,
             worker_has: Vec::new(),
             after_partition: String::new(),
+            behind: None,
             lease_until: at(now + LEASE_SECS),
             now: at(now),
         }
