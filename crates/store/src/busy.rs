@@ -3,6 +3,7 @@
 //! Invariants: it decides on the size of batches and on nothing else, so an old or wrong answer
 //! costs time only.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,11 +31,6 @@ impl Busy {
         self.holds_at(self.since.elapsed())
     }
 
-    /// Notes whether they do, as of now.
-    pub(crate) fn note(&self, much: bool) {
-        self.note_at(much, self.since.elapsed());
-    }
-
     fn holds_at(&self, now: Duration) -> bool {
         micros(now) < self.until.load(Ordering::Relaxed)
     }
@@ -49,17 +45,39 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// What the writer of claims has.
+pub(crate) struct Meter {
+    busy: Arc<Busy>,
+    share: Share,
+    /// When it was last done with something.
+    ended: Instant,
+}
+
+impl Meter {
+    pub(crate) fn new(busy: &Arc<Busy>) -> Self {
+        Self { busy: busy.clone(), share: Share::default(), ended: Instant::now() }
+    }
+
+    /// It is done with something: a claim from a queue, if that has begun at some time.
+    pub(crate) fn add(&mut self, begun: Option<Instant>) {
+        let claim = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+        let all = std::mem::replace(&mut self.ended, Instant::now()).elapsed();
+        let much = self.share.add(all, claim);
+        self.busy.note_at(much, self.busy.since.elapsed());
+    }
+}
+
 /// The time of late, and how much of it claims have taken, in seconds. What is long past counts for
 /// nothing, so a pause of any length counts as one of `MEMORY`.
 #[derive(Default)]
-pub(crate) struct Share {
+struct Share {
     all: f64,
     claims: f64,
 }
 
 impl Share {
     /// So much time has passed, and claims have taken so much of it; whether that is much by now.
-    pub(crate) fn add(&mut self, all: Duration, claims: Duration) -> bool {
+    fn add(&mut self, all: Duration, claims: Duration) -> bool {
         let left = faded(all);
         let memory = MEMORY.as_secs_f64();
         self.all = self.all * left + memory * (1.0 - left);

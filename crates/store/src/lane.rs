@@ -1,18 +1,18 @@
 //! Lanes: writers side by side, each with a session of its own and group commit.
 //!
 //! Invariants: what an owner writes, each after the answer to the one before, is applied in that
-//! order on whatever lane it is; other operations of one run go to one lane and are applied in the
-//! order in which they were sent. An answer goes out after its commit; a failing operation takes
-//! back its own writes and nobody else's. A batch is one statement where there is one for it; else,
-//! or what that has left of it, is applied as it is; if one of it fails, again with a savepoint
-//! around each; if that fails as a whole (a deadlock, a lost connection), each in a transaction of
-//! its own.
+//! order on whatever lane it is, and so is what is sent after the answer to a start; other
+//! operations of one run go to one lane and are applied in the order in which they were sent. An
+//! answer goes out after its commit; a failing operation takes back its own writes and nobody
+//! else's. A batch is one statement where there is one for it; else, or what that has left of it,
+//! is applied as it is; if one of it fails, again with a savepoint around each; if that fails as a
+//! whole (a deadlock, a lost connection), each in a transaction of its own.
 //! Deliberately absent: timers for batching. While a commit runs, the next batch gathers, and what
 //! is ready to run goes before the writer.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::channel::oneshot;
 use steadfast_core::limits;
@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use crate::apply;
 use crate::backend::Job;
 use crate::bell::News;
-use crate::busy::{Busy, Share};
+use crate::busy::{Busy, Meter};
 use crate::error::Error;
 use crate::op::{Entry, Op, Reply, Started, With};
 use crate::session::{self, Begin, Connect, Session};
@@ -52,7 +52,7 @@ impl Lanes {
         let lane = |number| {
             let (jobs, waiting) = mpsc::channel(WAITING);
             let lane = Lane { connect: connect.clone(), session: None };
-            tokio::spawn(lane.serve(waiting, (number == LANES).then(|| claims.clone())));
+            tokio::spawn(lane.serve(waiting, (number == LANES).then(|| Meter::new(&claims))));
             jobs
         };
         let lanes = (0..=LANES).map(lane).collect();
@@ -237,22 +237,19 @@ type Answers = Vec<Option<Result<Reply, Error>>>;
 
 impl<C: Connect> Lane<C> {
     /// Works off what comes; who writes claims tells how much of the time that takes.
-    async fn serve(mut self, mut jobs: mpsc::Receiver<Job>, claims: Option<Arc<Busy>>) {
+    async fn serve(mut self, mut jobs: mpsc::Receiver<Job>, mut meter: Option<Meter>) {
         let (mut batch, mut is_crowd) = (Vec::new(), false);
-        let (mut share, mut ended) = (Share::default(), Instant::now());
         while jobs.recv_many(&mut batch, limits::COMMIT_BATCH).await > 0 {
             // Who is alone would only wait for itself.
             if is_crowd || batch.len() > 1 {
                 gather(&mut batch, &mut jobs).await;
             }
             is_crowd = batch.len() > 1;
-            let is_drain = batch.iter().any(|job| matches!(&*job.op, Op::Dequeue(_)));
-            let begun = Instant::now();
+            let drains = |job: &Job| matches!(&*job.op, Op::Dequeue(_));
+            let begun = meter.as_ref().filter(|_| batch.iter().any(drains)).map(|_| Instant::now());
             self.commit(std::mem::take(&mut batch)).await;
-            if let Some(claims) = &claims {
-                let took = if is_drain { begun.elapsed() } else { Duration::ZERO };
-                let all = std::mem::replace(&mut ended, Instant::now()).elapsed();
-                claims.note(share.add(all, took));
+            if let Some(meter) = &mut meter {
+                meter.add(begun);
             }
         }
     }
