@@ -17,6 +17,7 @@ use steadfast_store::{OpenStore, StoreExt, op};
 use crate::bell::Bell;
 use crate::client::RunEnd;
 use crate::metrics::Metrics;
+use crate::queues::Queues;
 
 /// Something a live run should know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,7 @@ pub(crate) struct Hub {
     pub(crate) ready: Bell,
     /// Rung when the set of live runs shrinks.
     pub(crate) freed: Bell,
+    pub(crate) queues: Queues,
     live: Mutex<BTreeMap<String, Live>>,
     watchers: Mutex<BTreeMap<String, Vec<oneshot::Sender<RunEnd>>>>,
     /// Whether somebody looks after the runs that others execute.
@@ -63,6 +65,7 @@ impl Hub {
             workspace: workspace.to_owned(),
             ready: Bell::default(),
             freed: Bell::default(),
+            queues: Queues::default(),
             live: Mutex::default(),
             watchers: Mutex::default(),
             looking: AtomicBool::new(false),

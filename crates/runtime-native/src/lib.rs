@@ -17,6 +17,7 @@ mod explain;
 mod hub;
 mod metrics;
 mod pace;
+mod queues;
 mod registry;
 mod waits;
 mod worker;

@@ -48,8 +48,6 @@ struct Core {
     /// Rung when a place on a queue is free again: one for the queue, and one for all.
     place: Mutex<BTreeMap<String, Arc<Bell>>>,
     places: Bell,
-    /// The queues that limit each worker, and their limits, as they were last listed.
-    limited: Mutex<BTreeMap<String, usize>>,
     /// Held from the count of what this worker has until what it claimed on that count is counted
     /// too: otherwise a recovery and a dequeue could both take the last place.
     claiming: AsyncMutex<()>,
@@ -82,7 +80,6 @@ impl Worker {
             starting: AtomicUsize::new(0),
             place: Mutex::default(),
             places: Bell::default(),
-            limited: Mutex::default(),
             claiming: AsyncMutex::default(),
             config: Arc::new(config),
         });

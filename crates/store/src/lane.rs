@@ -10,13 +10,14 @@
 //! Deliberately absent: timers for batching. While a commit runs, the next batch gathers, and what
 //! is ready to run goes before the writer.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+mod place;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures::channel::oneshot;
 use steadfast_core::limits;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::apply;
 use crate::backend::Job;
@@ -25,6 +26,7 @@ use crate::busy::{Busy, Meter};
 use crate::error::Error;
 use crate::op::{Entry, Op, Reply, Started, With};
 use crate::session::{self, Begin, Connect, Session};
+use place::{is_claim, order, place};
 
 /// Writers of what concerns one run: while one waits for the disk, the other gathers. More would
 /// make smaller batches, and much of what a batch costs does not depend on its size. Claims have
@@ -41,6 +43,8 @@ const SAVEPOINTS: usize = 64;
 /// The lanes of a store. They end when this is dropped and their jobs are done.
 pub(crate) struct Lanes {
     lanes: Vec<mpsc::Sender<Job>>,
+    /// Rung for each lane when it should be connected, whether or not it has a job.
+    calls: Vec<Arc<Notify>>,
     claims: Arc<Busy>,
     /// Whether what concerns queues goes by one lane.
     joins_queues: bool,
@@ -50,125 +54,26 @@ impl Lanes {
     pub(crate) fn spawn<C: Connect>(connect: &Arc<C>) -> Self {
         let claims = Arc::new(Busy::new());
         let lane = |number| {
-            let (jobs, waiting) = mpsc::channel(WAITING);
-            let lane = Lane { connect: connect.clone(), session: None };
+            let ((jobs, waiting), call) = (mpsc::channel(WAITING), Arc::new(Notify::new()));
+            let lane = Lane { connect: connect.clone(), session: None, call: call.clone() };
             tokio::spawn(lane.serve(waiting, (number == LANES).then(|| Meter::new(&claims))));
-            jobs
+            (jobs, call)
         };
-        let lanes = (0..=LANES).map(lane).collect();
-        Self { lanes, claims, joins_queues: C::JOINS_QUEUES }
+        let (lanes, calls) = (0..=LANES).map(lane).unzip();
+        Self { lanes, calls, claims, joins_queues: C::JOINS_QUEUES }
     }
 
     /// Has an operation carried out.
     pub(crate) async fn send(&self, op: Arc<Op>) -> Result<Reply, Error> {
+        if matches!(*op, Op::Heartbeat(_)) {
+            // A worker has much to write, by all of them: it should not have to wait for that.
+            self.calls.iter().for_each(|call| call.notify_one());
+        }
         let (reply, answer) = oneshot::channel();
         let lane = place(&op, self.joins_queues, || self.claims.is_much());
         self.lanes[lane].send(Job { op, reply }).await.map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)?
     }
-}
-
-/// The lane of an operation. Reads have sessions of their own; here they would merely wait.
-fn place(op: &Op, joins_queues: bool, is_drained: impl FnOnce() -> bool) -> usize {
-    if is_claim(op) {
-        return LANES;
-    }
-    let joins = joins_queues
-        && match op {
-            Op::Start(op) => op.claim.is_none(),
-            Op::Record(_) | Op::Finish(_) | Op::Suspend(_) => is_drained(),
-            _ => false,
-        };
-    let Some(key) = concern(op).filter(|_| !joins) else { return 0 };
-    let mut hasher = DefaultHasher::new();
-    key.hash(&mut hasher);
-    usize::try_from(hasher.finish() % LANES as u64).unwrap_or(0)
-}
-
-fn is_claim(op: &Op) -> bool {
-    matches!(op, Op::Dequeue(_) | Op::Wake(_))
-}
-
-/// The order of claims in a batch: by queue, so that who has several, and somebody else who has the
-/// same, lock their rows in one order.
-fn order(op: &Op) -> Option<(&String, &String)> {
-    match op {
-        Op::Dequeue(op) => Some((&op.workspace, &op.queue)),
-        _ => None,
-    }
-}
-
-/// What decides on an operation's lane: the run it concerns, else its queue or workspace.
-fn concern(op: &Op) -> Option<(&String, &String)> {
-    Some(match op {
-        Op::Start(op) => (&op.workspace, &op.run_id),
-        Op::Debounce(op) => (&op.start.workspace, &op.start.run_id),
-        Op::Record(op) => (&op.lease.workspace, &op.lease.run_id),
-        Op::Finish(op) => (&op.lease.workspace, &op.lease.run_id),
-        Op::Suspend(op) => (&op.lease.workspace, &op.lease.run_id),
-        Op::Release(op) => (&op.lease.workspace, &op.lease.run_id),
-        Op::ContinueAsNew(op) => (&op.lease.workspace, &op.lease.run_id),
-        Op::TakeSlot(op) => (&op.lease.workspace, &op.lease.run_id),
-        Op::FreeSlot(op) => (&op.lease.workspace, &op.lease.run_id),
-        Op::Cancel(op) => (&op.workspace, &op.run_id),
-        Op::Resume(op) => (&op.workspace, &op.run_id),
-        Op::Signal(op) => (&op.workspace, &op.run_id),
-        Op::Fork(op) => (&op.workspace, &op.run_id),
-        Op::Submit(op) => (&op.start.workspace, &op.start.run_id),
-        Op::CancelCommand(op) => (&op.workspace, &op.command_id),
-        Op::Tell(op) => (&op.workspace, &op.event_id),
-        Op::Supply(op) => (&op.workspace, &op.command_id),
-        Op::TakeBack(op) => (&op.workspace, &op.command_id),
-        Op::Depend(op) => (&op.workspace, &op.command_id),
-        Op::SettleCommands(op) => (&op.workspace, &op.workspace),
-        Op::SettleApprovals(op) => (&op.workspace, &op.workspace),
-        Op::Spend(op) => (&op.workspace, &op.workspace),
-        Op::SweepMeters(op) => (&op.workspace, &op.workspace),
-        Op::EnterCalls(op) => (&op.workspace, &op.workspace),
-        Op::Decide(op) => (&op.workspace, &op.approval_id),
-        Op::Resolve(op) => (&op.workspace, &op.effect_id),
-        Op::PutTrigger(op) => (&op.workspace, &op.trigger.trigger_id),
-        Op::Advance(op) => (&op.workspace, &op.trigger_id),
-        Op::Backfill(op) => (&op.fire.start.workspace, &op.trigger_id),
-        Op::LogActivity(op) => (&op.workspace, &op.run.run_id),
-        Op::PutQueue(op) => (&op.workspace, &op.queue.name),
-        Op::TakeOver(op) => (&op.workspace, &op.workspace),
-        Op::Heartbeat(op) => (&op.workspace, &op.workspace),
-        Op::Purge(op) => (&op.workspace, &op.workspace),
-        Op::Seal(op) => (&op.workspace, &op.workspace),
-        Op::Retain(op) => (&op.workspace, &op.workspace),
-        Op::PutSink(op) => (&op.workspace, &op.sink),
-        Op::SetSink(op) => (&op.workspace, &op.sink),
-        Op::TakeOutbox(op) => (&op.workspace, &op.sink),
-        Op::SettleOutbox(op) => (&op.workspace, &op.sink),
-        Op::Redrive(op) => (&op.workspace, &op.sink),
-        Op::Dequeue(_)
-        | Op::Wake(_)
-        | Op::GetRun(_)
-        | Op::GetEnds(_)
-        | Op::ListRuns(_)
-        | Op::ListSteps(_)
-        | Op::Load(_)
-        | Op::GetValue(_)
-        | Op::ReadStream(_)
-        | Op::ListQueues(_)
-        | Op::InspectQueue(_)
-        | Op::ReadChain(_)
-        | Op::ListSinks(_)
-        | Op::ListDead(_)
-        | Op::GetCommand(_)
-        | Op::ListCommands(_)
-        | Op::ListEvents(_)
-        | Op::ListEffects(_)
-        | Op::ListBudgets(_)
-        | Op::ListInvocations(_)
-        | Op::ListApprovals(_)
-        | Op::ListTriggers(_)
-        | Op::DueTriggers(_)
-        | Op::ListSlots(_)
-        | Op::ListActivities(_)
-        | Op::ListWorkers(_) => return None,
-    })
 }
 
 /// Whether the operation may have ended runs.
@@ -230,6 +135,7 @@ enum Manner {
 struct Lane<C: Connect> {
     connect: Arc<C>,
     session: Option<C::Session>,
+    call: Arc<Notify>,
 }
 
 /// What jobs came to; `None` is left open.
@@ -239,7 +145,7 @@ impl<C: Connect> Lane<C> {
     /// Works off what comes; who writes claims tells how much of the time that takes.
     async fn serve(mut self, mut jobs: mpsc::Receiver<Job>, mut meter: Option<Meter>) {
         let (mut batch, mut is_crowd) = (Vec::new(), false);
-        while jobs.recv_many(&mut batch, limits::COMMIT_BATCH).await > 0 {
+        while self.receive(&mut jobs, &mut batch).await > 0 {
             // Who is alone would only wait for itself.
             if is_crowd || batch.len() > 1 {
                 gather(&mut batch, &mut jobs).await;
@@ -250,6 +156,19 @@ impl<C: Connect> Lane<C> {
             self.commit(std::mem::take(&mut batch)).await;
             if let Some(meter) = &mut meter {
                 meter.add(begun);
+            }
+        }
+    }
+
+    /// Waits for jobs, and connects when it is called before there are any; how many came.
+    async fn receive(&mut self, jobs: &mut mpsc::Receiver<Job>, batch: &mut Vec<Job>) -> usize {
+        let call = self.call.clone();
+        loop {
+            tokio::select! {
+                biased;
+                came = jobs.recv_many(batch, limits::COMMIT_BATCH) => return came,
+                // If that fails, the next job will find out why.
+                () = call.notified() => drop(self.get_ready().await),
             }
         }
     }
@@ -337,6 +256,17 @@ impl<C: Connect> Lane<C> {
         self.announce(std::iter::once((&*job.op, &done)));
         // A caller that went away does not need its answer.
         let _ = job.reply.send(done);
+    }
+
+    /// Connects, unless it is.
+    async fn get_ready(&mut self) -> Result<(), Error> {
+        self.drop_unusable();
+        if self.session.is_none() {
+            let rehearsed = session::rehearse(self.connected().await?).await;
+            self.drop_unusable();
+            return rehearsed;
+        }
+        Ok(())
     }
 
     async fn connected(&mut self) -> Result<&mut C::Session, Error> {
@@ -462,35 +392,6 @@ async fn alone<S: Session>(session: &mut S, op: &Op) -> Result<Reply, Error> {
         Err(error) => {
             session::roll_back(session).await;
             Err(error)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use steadfast_core::Timestamp;
-
-    use super::*;
-    use crate::op::{Lease, Record, Release};
-
-    #[test]
-    fn owners_share_a_lane_while_a_queue_is_drained_and_others_stay_where_they_are() {
-        let lease = |n: usize| Lease {
-            workspace: "w".into(),
-            run_id: format!("r{n}"),
-            worker: "me".into(),
-            epoch: 1,
-        };
-        let now = Timestamp::default();
-        let record = |n| Op::Record(Record { lease: lease(n), entries: Vec::new(), now });
-        let release = |n| Op::Release(Release { lease: lease(n), now });
-        let on = |op: &Op, joins, drained| place(op, joins, || drained);
-        let lanes: Vec<usize> = (0..50).map(|n| on(&record(n), true, false)).collect();
-        assert!((0..LANES).all(|lane| lanes.contains(&lane)), "{lanes:?}");
-        for (n, lane) in lanes.into_iter().enumerate() {
-            assert_eq!(on(&record(n), true, true), 0);
-            assert_eq!(on(&record(n), false, true), lane);
-            assert_eq!(on(&release(n), true, true), lane);
         }
     }
 }

@@ -91,6 +91,11 @@ pub(crate) trait Session: Send + 'static {
     ) -> impl Future<Output = Result<Vec<Option<Reply>>, Error>> + Send {
         std::future::ready(Ok(vec![None; ops.len()]))
     }
+    /// Has the server get to know what most writes take, by one that writes nothing, before the
+    /// first has to wait for that.
+    fn rehearse(&mut self) -> impl Future<Output = Result<(), Error>> + Send {
+        std::future::ready(Ok(()))
+    }
     /// Runs a statement without parameters or rows, such as COMMIT.
     fn run(&mut self, sql: &'static str) -> impl Future<Output = Result<(), Error>> + Send;
     /// Counts a commit.
@@ -148,6 +153,12 @@ fn heard<S: Session, T>(
 /// [`Session::begin`], but not for ever.
 pub(crate) async fn begin<S: Session>(session: &mut S, kind: Begin) -> Result<(), Error> {
     let answer = tokio::time::timeout(SILENCE, session.begin(kind)).await;
+    heard(session, answer)
+}
+
+/// [`Session::rehearse`], but not for ever.
+pub(crate) async fn rehearse<S: Session>(session: &mut S) -> Result<(), Error> {
+    let answer = tokio::time::timeout(SILENCE, session.rehearse()).await;
     heard(session, answer)
 }
 

@@ -8,14 +8,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use steadfast::{Cx, Result, Steadfast};
+use steadfast::{Cx, Queue, Result, Steadfast};
 use steadfast_core::Timestamp;
 use steadfast_core::driver::{Kind, Record as StepRecord};
 use steadfast_store::op::*;
 use steadfast_store::{Error, Op, OpenStore, Reply, Store, StoreExt};
 use steadfast_testkit::db::{DbKind, TestDb};
+use tokio::sync::Semaphore;
 
-/// Counts operations by name.
+/// Counts operations by name, and claims from named queues apart.
 struct Counting {
     inner: OpenStore,
     calls: Mutex<BTreeMap<&'static str, usize>>,
@@ -23,7 +24,11 @@ struct Counting {
 
 impl Store for Counting {
     fn call(&self, op: Op) -> BoxFuture<'_, std::result::Result<Reply, Error>> {
-        *self.calls.lock().unwrap().entry(op.name()).or_default() += 1;
+        let name = match &op {
+            Op::Dequeue(op) if op.queue != DEFAULT_QUEUE => "Dequeue by name",
+            op => op.name(),
+        };
+        *self.calls.lock().unwrap().entry(name).or_default() += 1;
         self.inner.call(op)
     }
 }
@@ -91,6 +96,46 @@ async fn a_run_that_waits_at_once_is_one_operation() {
     assert_eq!((count("Start"), count("Record"), count("Suspend")), (2, 0, 0), "{calls:?}");
     run.signal("more", 41).await.unwrap();
     assert_eq!(run.result().await.unwrap(), 42);
+    fabric.shutdown().await;
+}
+
+async fn waits(cx: Cx, _: ()) -> Result<()> {
+    let gate = cx.state::<Arc<Semaphore>>()?;
+    let body = move || {
+        let gate = gate.clone();
+        async move {
+            gate.acquire().await.unwrap().forget();
+            Ok::<_, steadfast::Error>(())
+        }
+    };
+    cx.step("wait", body).await
+}
+
+/// A worker knows what it has: while its places on a queue are taken, it claims nothing from there,
+/// whatever it hears.
+#[tokio::test]
+async fn a_worker_without_a_place_asks_for_nothing() {
+    let inner = steadfast_store::open("sqlite::memory:").await.unwrap();
+    let store = Arc::new(Counting { inner, calls: Mutex::default() });
+    let gate = Arc::new(Semaphore::new(0));
+    let fabric = Steadfast::open("").store(store.clone()).workflow(waits).state(gate.clone());
+    let fabric = fabric.queue(Queue::new("q").worker_concurrency(1)).start().await.unwrap();
+    let claims = || store.calls.lock().unwrap().get("Dequeue by name").copied().unwrap_or(0);
+    let mut runs = vec![fabric.start(waits, ()).queue("q").await.unwrap()];
+    while fabric.live_runs() < 1 {
+        tokio::task::yield_now().await;
+    }
+    let before = claims();
+    for _ in 0..20 {
+        runs.push(fabric.start(waits, ()).queue("q").await.unwrap());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!((claims(), fabric.live_runs()), (before, 1));
+    gate.add_permits(runs.len());
+    for run in &runs {
+        run.result().await.unwrap();
+    }
+    assert!(claims() > before + 10);
     fabric.shutdown().await;
 }
 
@@ -238,8 +283,8 @@ async fn a_queue_is_changed_without_its_runs() {
 }
 
 /// A claim is a few statements however many runs it takes, and one on Postgres, which finds and
-/// changes them at once. Who has no place does not look at what waits; who wakes nothing looks
-/// once.
+/// changes them at once, and no more if it goes on from where the last one ended. Who has no place
+/// does not look at what waits; who wakes nothing looks once.
 #[tokio::test]
 async fn a_claim_is_a_few_statements_and_a_vain_one_is_fewer() {
     for db in TestDb::all() {
@@ -259,7 +304,7 @@ async fn a_claim_is_a_few_statements_and_a_vain_one_is_fewer() {
             let queued = Start { run_id: format!("r{n:02}"), queue: "q".into(), ..start() };
             store.ask(Start { claim: None, ..queued }).await.unwrap();
         }
-        let dequeue = |has| Dequeue {
+        let dequeue = |has, behind| Dequeue {
             workspace: "w".into(),
             queue: "q".into(),
             worker: "me".into(),
@@ -267,10 +312,11 @@ async fn a_claim_is_a_few_statements_and_a_vain_one_is_fewer() {
             limit: 100,
             worker_has: vec![(String::new(), has)],
             after_partition: String::new(),
-            behind: None,
+            behind,
             lease_until: at(1_000_000),
             now: at(2),
         };
+        let tenth = InLine { rank: 0, ready_at: at(0), run_id: "r09".into() };
         let wake = Wake {
             workspace: "w".into(),
             worker: "me".into(),
@@ -285,9 +331,10 @@ async fn a_claim_is_a_few_statements_and_a_vain_one_is_fewer() {
             DbKind::Postgres => (1, 2, 1),
             DbKind::Mysql => (3, 1, 1),
         };
-        let costs: [(Op, usize, u64); 3] = [
-            (Op::Dequeue(dequeue(0)), 10, claim),
-            (Op::Dequeue(dequeue(10)), 0, vain),
+        let costs: [(Op, usize, u64); 4] = [
+            (Op::Dequeue(dequeue(0, None)), 10, claim),
+            (Op::Dequeue(dequeue(0, Some(tenth))), 10, claim),
+            (Op::Dequeue(dequeue(10, None)), 0, vain),
             (Op::Wake(wake), 0, look),
         ];
         for (op, runs, statements) in costs {

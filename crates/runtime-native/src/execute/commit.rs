@@ -75,7 +75,8 @@ impl Execution {
         if !self.run.parent.is_empty() {
             self.hub.arrived(&self.run.parent);
         }
-        if self.holds_place || !self.run.parent.is_empty() {
+        let frees_place = self.holds_place && self.hub.queues.is_shared(&self.run.queue);
+        if frees_place || !self.run.parent.is_empty() {
             self.hub.store.announce();
         }
         Exit::Finished

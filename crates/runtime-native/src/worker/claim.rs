@@ -29,9 +29,9 @@ const GOES_ON: (Duration, Duration) = (Duration::from_millis(50), Duration::from
 /// Looks at the whole line take at most this part of the time: a database may pass by all that was
 /// claimed of late.
 const LOOKS: u32 = 20;
-/// From so many places on, a claim is for half of them at most. If all were claimed together, they
-/// would be executed and ended together, too, with nothing to claim meanwhile.
-const MANY: usize = 16;
+/// How often others are let go first with no place becoming free, before a claim. Whoever is told
+/// on one thread of what was written leaves at once, while another thread still tells the others.
+const IN_VAIN: u32 = 32;
 
 /// What came of a claim whose runs are launched.
 #[derive(Default)]
@@ -40,7 +40,7 @@ struct Took {
     partition: Option<String>,
     /// When more becomes ready, as far as is known.
     next_at: Option<Timestamp>,
-    /// Whether there is no place left on the queue.
+    /// Whether there is no place left on the queue; of what was due, whether some of it was left.
     full: bool,
 }
 
@@ -82,14 +82,7 @@ fn more(claimed: &Claimed, limit: usize) -> Option<InLine> {
     claimed.last.clone().filter(|_| is_whole)
 }
 
-/// How many runs are claimed at once, at most, where a worker has so many places.
-fn most_at_once(places: usize) -> usize {
-    if places < MANY { usize::MAX } else { places.div_ceil(2) }
-}
-
-/// Lets those go first who are ready to run: runs whose ends were written together leave together,
-/// and a claim costs little more for many. Not again and again: then all would be claimed together,
-/// too, and nothing would be claimed while anything is executed.
+/// Lets those go first who are ready to run.
 async fn others_first() {
     let mut waited = false;
     let turn = poll_fn(|cx| {
@@ -102,14 +95,34 @@ async fn others_first() {
     turn.await;
 }
 
+/// Runs whose ends were written together leave together, and a claim costs little more for many: so
+/// whoever leaves is let go first, for as long as more do, until so many places are free. Not until
+/// all are: then nothing would be claimed while anything is executed.
+async fn together(places: &Bell, enough: u64) {
+    let (before, mut in_vain) = (places.rings(), 0);
+    let mut heard = before;
+    while in_vain < IN_VAIN && heard - before < enough {
+        others_first().await;
+        let rings = places.rings();
+        in_vain = if rings > heard { 0 } else { in_vain + 1 };
+        heard = rings;
+    }
+}
+
 impl Core {
     /// Claims runs whose lease ran out or whose wait is over.
     pub(super) async fn wake_ups(self: Arc<Self>) {
         let mut pace = Pace::new(self.config.poll);
         while !self.is_stopping() {
-            let since = self.since(&self.places);
+            let mut since = self.since(&self.places);
+            let mut claimed = self.wake().await;
+            if let Ok(took) = &mut claimed {
+                // Where nothing due was left, a place makes no difference; where something was
+                // claimed, there may be more.
+                since.free = if took.full { since.free } else { u64::MAX };
+                took.full = false;
+            }
             let (ready, free) = (since.ready, since.free);
-            let claimed = self.wake().await;
             let found = claimed.as_ref().is_ok_and(|took| took.partition.is_some());
             self.after_claim(claimed, since, &mut pace).await;
             if !found && self.places.rings() > free && self.hub.ready.rings() == ready {
@@ -137,7 +150,7 @@ impl Core {
         let _turn = self.claiming.lock().await;
         let limit = self.room();
         if limit == 0 {
-            return Ok(Took::default());
+            return Ok(Took { full: true, ..Took::default() });
         }
         let wake = op::Wake {
             workspace: self.hub.workspace.clone(),
@@ -161,17 +174,6 @@ impl Core {
         has.into_iter().map(|((q, p), runs)| (q.to_owned(), p.to_owned(), runs)).collect()
     }
 
-    /// Whether a queue limits each worker, as far as is known.
-    pub(super) fn limits(&self, queue: &str) -> bool {
-        self.limited.lock().expect("invariant: not poisoned").contains_key(queue)
-    }
-
-    /// How many runs of a queue are claimed at once, at most.
-    fn most_at_once(&self, queue: &str) -> usize {
-        let places = self.limited.lock().expect("invariant: not poisoned").get(queue).copied();
-        places.map_or(usize::MAX, most_at_once)
-    }
-
     /// Keeps one loop for every queue there is.
     pub(super) async fn queues(self: Arc<Self>) {
         let mut known = BTreeSet::new();
@@ -181,14 +183,9 @@ impl Core {
             let listed = self.hub.store.ask(op::ListQueues { workspace }).await;
             let listed = listed.map(|queues| queues.0);
             if let Ok(listed) = &listed {
-                let limit = |queue: &op::QueueRow| {
-                    let places = usize::try_from(queue.worker_concurrency?).unwrap_or(0);
-                    // Each partition has so many; together they have more.
-                    let places = if queue.partitioned { usize::MAX } else { places };
-                    Some((queue.name.clone(), places))
-                };
-                let limited = listed.iter().filter_map(limit).collect();
-                *self.limited.lock().expect("invariant: not poisoned") = limited;
+                for changed in self.hub.queues.list(listed) {
+                    self.place(&changed).ring();
+                }
             }
             let names = listed.unwrap_or_default().into_iter().map(|queue| queue.name);
             for name in names.chain([op::DEFAULT_QUEUE.to_owned()]) {
@@ -208,7 +205,10 @@ impl Core {
         let mut served = Served::default();
         let places = self.place(&name);
         while !self.is_stopping() {
-            others_first().await;
+            match self.hub.queues.half(&name) {
+                Some(half) => together(&places, half as u64).await,
+                None => others_first().await,
+            }
             let since = self.since(&places);
             let claimed = self.dequeue(&name, &mut served).await;
             self.after_claim(claimed, since, &mut pace).await;
@@ -216,15 +216,21 @@ impl Core {
     }
 
     async fn dequeue(self: &Arc<Self>, name: &str, served: &mut Served) -> Result<Took> {
-        let _turn = match self.limits(name) {
+        let queues = &self.hub.queues;
+        let _turn = match queues.limits_each(name) {
             true => Some(self.claiming.lock().await),
             false => None,
         };
-        let limit = self.room().min(self.most_at_once(name));
+        let limit = self.room().min(queues.most_at_once(name));
         if limit == 0 {
             return Ok(Took::default());
         }
-        let has = self.has(Some(name)).into_iter().map(|(_, partition, runs)| (partition, runs));
+        let has = self.has(Some(name));
+        let count = has.iter().map(|(.., runs)| usize::try_from(*runs).unwrap_or(0)).sum();
+        if queues.is_full(name, count) {
+            return Ok(Took { full: true, ..Took::default() });
+        }
+        let has = has.into_iter().map(|(_, partition, runs)| (partition, runs));
         let now = self.hub.now();
         let dequeue = op::Dequeue {
             workspace: self.hub.workspace.clone(),
@@ -338,10 +344,5 @@ mod tests {
         let some = Claimed { last: Some(last.clone()), ..Claimed::default() };
         assert_eq!(more(&some, 3), None);
         assert_eq!(more(&some, 0), Some(last), "as many as were asked for");
-    }
-
-    #[test]
-    fn many_places_are_filled_in_halves() {
-        assert_eq!([1, 15, 16, 17, 100].map(most_at_once), [usize::MAX, usize::MAX, 8, 9, 50]);
     }
 }

@@ -127,9 +127,9 @@ impl Core {
         };
         self.hub.left(run_id);
         // Most runs of the default queue were started here, and nobody waits for their places.
-        if let Some(gone) =
-            gone.filter(|gone| gone.queue != op::DEFAULT_QUEUE || self.limits(&gone.queue))
-        {
+        if let Some(gone) = gone.filter(|gone| {
+            gone.queue != op::DEFAULT_QUEUE || self.hub.queues.limits_each(&gone.queue)
+        }) {
             self.place(&gone.queue).ring();
             self.places.ring();
         }

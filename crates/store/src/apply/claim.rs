@@ -321,11 +321,7 @@ impl Rooms {
 /// The answer to a wake where nothing is due, which is most of them, by one look that locks
 /// nothing.
 pub(super) async fn nothing_to_wake(tx: &mut impl Tx, op: &Wake) -> Result<Option<Claimed>, Error> {
-    let any = params! { workspace: &op.workspace, now: i64::MIN };
-    let next_at = match first(tx, "run_next_wake", any).await? {
-        Some(mut row) => row.time()?,
-        None => Timestamp::NEVER,
-    };
+    let next_at = next_wake(tx, op, None).await?;
     if next_at <= op.now {
         return Ok(None);
     }
@@ -369,11 +365,27 @@ pub(super) async fn wake(tx: &mut impl Tx, op: &Wake) -> Result<Claimed, Error> 
             claimed.exhausted.push(run.run_id);
         }
     }
-    let next = params! { workspace: &op.workspace, now: op.now };
-    if let Some(mut row) = first(tx, "run_next_wake", next).await? {
-        claimed.next_at = Some(row.time()?).filter(|at| *at != Timestamp::NEVER);
+    let mut next_at = next_wake(tx, op, None).await?;
+    claimed.full = next_at <= op.now;
+    if claimed.full {
+        next_at = next_wake(tx, op, Some(op.now)).await?;
     }
+    claimed.next_at = Some(next_at).filter(|at| *at != Timestamp::NEVER);
     Ok(claimed)
+}
+
+/// When the first run becomes due, of all or of those that are not by some time.
+async fn next_wake(
+    tx: &mut impl Tx,
+    op: &Wake,
+    after: Option<Timestamp>,
+) -> Result<Timestamp, Error> {
+    let now = after.map_or(i64::MIN, Timestamp::as_micros);
+    let next = params! { workspace: &op.workspace, now: now };
+    match first(tx, "run_next_wake", next).await? {
+        Some(mut row) => row.time(),
+        None => Ok(Timestamp::NEVER),
+    }
 }
 
 /// Parks a run that lost its worker once too often.

@@ -101,7 +101,6 @@ impl PgSession {
     }
 
     async fn prepared(&self, sql: &'static str) -> Result<Statement, Error> {
-        self.counters.statement();
         let key = sql.as_ptr() as usize;
         if let Some((known, uses)) = self.known().get_mut(&key) {
             *uses += 1;
@@ -157,7 +156,7 @@ impl PgSession {
     /// Carries out operations that cannot meet: the simple ones as a few statements for all, the
     /// others side by side.
     async fn flown(&self, flight: &[&Op]) -> Result<Vec<Applied>, Error> {
-        let gate = || Host { session: self, wrote: false, memo: Memo::default() };
+        let gate = || Host::on(self);
         let replies = match flight {
             [_] => vec![None],
             _ => apply::together(gate, flight).await?,
@@ -175,7 +174,7 @@ impl PgSession {
 
     /// Carries out an operation; several may be under way on one session.
     async fn applied(&self, op: &Op) -> Result<Applied, Error> {
-        let mut host = Host { session: self, wrote: false, memo: Memo::default() };
+        let mut host = Host::on(self);
         let reply = apply::apply(&mut host, op).await?;
         Ok(Applied { reply, wrote: host.wrote })
     }
@@ -195,7 +194,7 @@ impl Session for PgSession {
             return Ok(None);
         }
         let session = &*self;
-        let mut host = Host { session, wrote: false, memo: Memo::default() };
+        let mut host = Host::on(session);
         let done = async {
             match apply::at_once(&mut host, op).await? {
                 None => apply::move_at_once(&mut host, op).await,
@@ -227,7 +226,7 @@ impl Session for PgSession {
         }
         let Some(batch) = apply::Single::of(ops) else { return Ok(all_open()) };
         let session = &*self;
-        let mut host = Host { session, wrote: false, memo: Memo::default() };
+        let mut host = Host::on(session);
         let done = session.through(pin!(batch.write(&mut host).boxed())).await;
         let is_whole = |replies: &Vec<Option<Reply>>| replies.iter().all(Option::is_some);
         if !done.as_ref().is_ok_and(is_whole) {
@@ -259,6 +258,12 @@ impl Session for PgSession {
         let (_, applied): (_, Vec<Applied>) = session.through(pin!(both)).await?;
         self.ways.learn(&applied);
         Ok(applied)
+    }
+
+    async fn rehearse(&mut self) -> Result<(), Error> {
+        let mut host = Host { is_rehearsal: true, ..Host::on(self) };
+        let rehearsal = apply::Single::nothing();
+        self.through(pin!(rehearsal.write(&mut host).boxed())).await.map(drop)
     }
 
     async fn run(&mut self, sql: &'static str) -> Result<(), Error> {
@@ -314,7 +319,22 @@ async fn migrate_inside(session: &PgSession) -> Result<(), Error> {
 struct Host<'a> {
     session: &'a PgSession,
     wrote: bool,
+    /// Whether it is for nobody, and so does not count.
+    is_rehearsal: bool,
     memo: Memo,
+}
+
+impl<'a> Host<'a> {
+    fn on(session: &'a PgSession) -> Self {
+        Self { session, wrote: false, is_rehearsal: false, memo: Memo::default() }
+    }
+
+    async fn prepared(&self, sql: &'static str) -> Result<Statement, Error> {
+        if !self.is_rehearsal {
+            self.session.counters.statement();
+        }
+        self.session.prepared(sql).await
+    }
 }
 
 impl Tx for Host<'_> {
@@ -324,7 +344,7 @@ impl Tx for Host<'_> {
 
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
         let rendered = statement::render(Dialect::Postgres, name, "", params);
-        let prepared = self.session.prepared(&rendered.sql).await?;
+        let prepared = self.prepared(&rendered.sql).await?;
         let done = self.session.client.execute_raw(&prepared, &rendered.bind(params)).await;
         let changed = done.map_err(|e| self.session.sorted(&e))?;
         self.wrote |= changed > 0;
@@ -338,7 +358,7 @@ impl Tx for Host<'_> {
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
         let rendered = statement::render(Dialect::Postgres, name, conditions, params);
-        let prepared = self.session.prepared(&rendered.sql).await?;
+        let prepared = self.prepared(&rendered.sql).await?;
         let values = rendered.bind(params);
         let found = self.session.client.query(&prepared, &borrowed(&values)).await;
         found.map_err(|e| self.session.sorted(&e))?.iter().map(row).collect()

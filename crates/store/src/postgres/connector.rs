@@ -35,7 +35,8 @@ const SETTINGS: &str = "SET statement_timeout = '60s'; SET lock_timeout = '10s';
     SET default_transaction_isolation = 'read committed'; \
     SET standard_conforming_strings = on; SET client_min_messages = warning; \
     SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
-    SET jit = off; SET plan_cache_mode = force_generic_plan; SELECT length(repeat(' ', 524288))";
+    SET jit = off; SET plan_cache_mode = force_generic_plan; \
+    SELECT octet_length(repeat(repeat(' ', 1024), 512))";
 /// What the session of a writer is set to besides. Deadlocks are looked for only after a second;
 /// not to wait that long for a lock gets around them sooner. Whoever waits in a crowd keeps the
 /// others' rows locked meanwhile, so the crowd is rather taken apart.

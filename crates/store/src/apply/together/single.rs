@@ -43,6 +43,12 @@ impl<'a> Single<'a> {
         Some(Self { crowd, places, count: ops.len() })
     }
 
+    /// A batch of nothing, by which a server gets to know what such a statement takes.
+    pub(crate) fn nothing() -> Self {
+        let crowd = Crowd { ws: "", worker: "", starts: Vec::new(), owned: Vec::new() };
+        Self { crowd, places: Vec::new(), count: 0 }
+    }
+
     /// Writes what can be written so. Whatever has no reply is left open.
     pub(crate) async fn write(&self, tx: &mut impl Tx) -> Result<Vec<Option<Reply>>, Error> {
         let Crowd { ws, worker, starts, owned } = &self.crowd;

@@ -204,8 +204,10 @@ async fn a_wake_honours_the_limit_of_the_worker(store: &dyn Store) {
     }
     let worker_has = has(&[("tight", "", 1), ("full", "", 1), ("full", "old", 1), ("free", "", 9)]);
     let wake = Wake { worker_has, ..k.wake("w2", 100) };
-    assert_eq!(ids(&k.ask(wake).await.runs), ["n0", "n1", "t0"]);
-    assert_eq!(k.ask(k.wake("w3", 100)).await.runs.len(), 3, "the rest is for others");
+    let claimed = k.ask(wake).await;
+    assert_eq!((ids(&claimed.runs), claimed.full), (vec!["n0", "n1", "t0"], true));
+    let rest = k.ask(k.wake("w3", 100)).await;
+    assert_eq!((rest.runs.len(), rest.full), (3, false), "the rest is for others");
 }
 
 /// R84 R88
@@ -231,6 +233,12 @@ async fn a_wake_says_what_comes_next(store: &dyn Store) {
     assert_eq!(k.ask(k.wake("w1", 1)).await.next_at, None);
     k.owned("r").await;
     assert_eq!(k.ask(k.wake("w1", 1)).await.next_at, Some(at(60)));
+    k.started(Start { app_version: "v2".to_owned(), ..k.start("other") }).await;
+    k.ask(Dequeue { app_version: "v2".to_owned(), ..k.dequeue("default", "w2", 2) }).await;
+    let claimed = k.ask(k.wake("w1", 70)).await;
+    assert_eq!(ids(&claimed.runs), ["r", "waiting"]);
+    assert!(claimed.full, "a run of another version is left");
+    assert_eq!(claimed.next_at, Some(at(130)));
 }
 
 /// X14
