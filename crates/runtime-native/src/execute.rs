@@ -59,7 +59,7 @@ pub(crate) struct Launch {
     pub(crate) run: op::RunRow,
     /// The first turn, if it was taken already.
     pub(crate) first: Option<First>,
-    /// Whether it came by its queue, and holds a place there that others may wait for.
+    /// Whether it came by its queue, and holds a place there.
     pub(crate) holds_place: bool,
     pub(crate) lease_until: Arc<AtomicI64>,
     pub(crate) notices: mpsc::UnboundedReceiver<Notice>,
@@ -101,7 +101,7 @@ pub(crate) struct Execution {
     look: bool,
     /// Whether the worker shuts down: nothing new leaves the process.
     draining: bool,
-    /// Whether others may wait for its place on the queue.
+    /// Whether it holds a place on its queue.
     holds_place: bool,
     /// What became of effects, where the fence kept it from the ledger.
     untold: Vec<op::Govern>,

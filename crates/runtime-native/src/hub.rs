@@ -16,6 +16,7 @@ use steadfast_store::{OpenStore, StoreExt, op};
 
 use crate::bell::Bell;
 use crate::client::RunEnd;
+use crate::due::Due;
 use crate::metrics::Metrics;
 use crate::queues::Queues;
 
@@ -49,6 +50,8 @@ pub(crate) struct Hub {
     pub(crate) ready: Bell,
     /// Rung when the set of live runs shrinks.
     pub(crate) freed: Bell,
+    /// What the worker's next look for due runs waits for.
+    pub(crate) due: Due,
     pub(crate) queues: Queues,
     live: Mutex<BTreeMap<String, Live>>,
     watchers: Mutex<BTreeMap<String, Vec<oneshot::Sender<RunEnd>>>>,
@@ -65,6 +68,7 @@ impl Hub {
             workspace: workspace.to_owned(),
             ready: Bell::default(),
             freed: Bell::default(),
+            due: Due::default(),
             queues: Queues::default(),
             live: Mutex::default(),
             watchers: Mutex::default(),

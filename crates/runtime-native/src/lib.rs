@@ -12,6 +12,7 @@ mod call;
 mod client;
 mod command;
 mod config;
+mod due;
 mod execute;
 mod explain;
 mod hub;

@@ -68,9 +68,10 @@ impl Queues {
         self.limits(queue)?.places
     }
 
-    /// Half of a worker's places on a queue.
-    pub(crate) fn half(&self, queue: &str) -> Option<usize> {
-        self.places(queue).map(|places| places.div_ceil(2))
+    /// How many runs a worker that has so many of a queue must lose until half of its places are
+    /// free; none where they are not counted.
+    pub(crate) fn to_half(&self, queue: &str, has: usize) -> u64 {
+        self.places(queue).map_or(0, |places| has.saturating_sub(places / 2) as u64)
     }
 
     /// Whether a worker that has so many runs of a queue has no place for another.
@@ -80,8 +81,10 @@ impl Queues {
 
     /// How many runs of a queue are claimed at once, at most.
     pub(crate) fn most_at_once(&self, queue: &str) -> usize {
-        let has_many = self.places(queue).is_some_and(|places| places >= MANY);
-        self.half(queue).filter(|_| has_many).unwrap_or(usize::MAX)
+        match self.places(queue) {
+            Some(places) if places >= MANY => places.div_ceil(2),
+            _ => usize::MAX,
+        }
     }
 
     /// Whether a place on a queue may be another worker's once it is free.
@@ -125,10 +128,8 @@ mod tests {
         assert!(queues.is_full("q", 2) && !queues.is_full("q", 1));
         assert!(!queues.is_full("all", 2) && !queues.is_full("split", 2));
         assert!(queues.limits_each("split") && !queues.limits_each("all"));
-        assert_eq!(
-            [queues.half("q"), queues.half("all"), queues.half("split")],
-            [Some(1), None, None]
-        );
+        assert_eq!([0, 1, 2].map(|has| queues.to_half("q", has)), [0, 0, 1]);
+        assert_eq!(["all", "split"].map(|q| queues.to_half(q, 9)), [0, 0]);
         assert_eq!(["q", "all", "other"].map(|q| queues.is_shared(q)), [false, true, false]);
     }
 

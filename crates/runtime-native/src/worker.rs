@@ -45,9 +45,8 @@ struct Core {
     loops: AtomicUsize,
     /// Runs that are being started here.
     starting: AtomicUsize,
-    /// Rung when a place on a queue is free again: one for the queue, and one for all.
+    /// Rung when a place on a queue is free again, by queue.
     place: Mutex<BTreeMap<String, Arc<Bell>>>,
-    places: Bell,
     /// Held from the count of what this worker has until what it claimed on that count is counted
     /// too: otherwise a recovery and a dequeue could both take the last place.
     claiming: AsyncMutex<()>,
@@ -79,7 +78,6 @@ impl Worker {
             loops: AtomicUsize::new(0),
             starting: AtomicUsize::new(0),
             place: Mutex::default(),
-            places: Bell::default(),
             claiming: AsyncMutex::default(),
             config: Arc::new(config),
         });
@@ -172,9 +170,9 @@ impl Worker {
 struct Since<'a> {
     /// Rings for something that is ready.
     ready: u64,
-    /// Rings for places, at their bell.
-    free: u64,
-    places: &'a Bell,
+    /// Rings at the loop's own bell: for places, mostly.
+    own: u64,
+    bell: &'a Bell,
     /// Resolves at the store's next hint.
     changed: BoxFuture<'a, ()>,
 }
@@ -249,8 +247,8 @@ impl Core {
         };
         let stop = Box::pin(self.stop.after(0));
         let ready = Box::pin(self.hub.ready.after(since.ready));
-        let free = Box::pin(since.places.after(since.free));
-        let hint = select(select(ready, Box::pin(told)), select(free, stop));
+        let own = Box::pin(since.bell.after(since.own));
+        let hint = select(select(ready, Box::pin(told)), select(own, stop));
         select(hint, self.hub.env.sleep(at_most)).await;
     }
 

@@ -99,10 +99,13 @@ fn makes_ready(op: &Op, reply: &Reply) -> bool {
         Op::Submit(op) => op.start.claim.is_none(),
         Op::Record(op) => sends(&op.entries),
         Op::Suspend(op) => sends(&op.entries),
+        // Whoever waited for what was given up may go on.
+        Op::Wake(_) => matches!(reply, Reply::Wake(claimed) if !claimed.exhausted.is_empty()),
         _ => matches!(
             op,
             Op::Signal(_)
                 | Op::Cancel(_)
+                | Op::CancelCommand(_)
                 | Op::Resume(_)
                 | Op::Fork(_)
                 | Op::Debounce(_)
@@ -167,8 +170,7 @@ impl<C: Connect> Lane<C> {
             tokio::select! {
                 biased;
                 came = jobs.recv_many(batch, limits::COMMIT_BATCH) => return came,
-                // If that fails, the next job will find out why.
-                () = call.notified() => drop(self.get_ready().await),
+                () = call.notified() => self.get_ready().await,
             }
         }
     }
@@ -258,22 +260,26 @@ impl<C: Connect> Lane<C> {
         let _ = job.reply.send(done);
     }
 
-    /// Connects, unless it is.
-    async fn get_ready(&mut self) -> Result<(), Error> {
+    /// Connects, unless it is. If that fails, the next job does.
+    async fn get_ready(&mut self) {
         self.drop_unusable();
-        if self.session.is_none() {
-            let rehearsed = session::rehearse(self.connected().await?).await;
-            self.drop_unusable();
-            return rehearsed;
+        if self.session.is_some() {
+            return;
         }
-        Ok(())
+        let ready = match self.connected().await {
+            Ok(session) => session::rehearse(session).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = ready {
+            tracing::debug!(%error, "a writer is not ready yet");
+        }
+        self.drop_unusable();
     }
 
     async fn connected(&mut self) -> Result<&mut C::Session, Error> {
         if self.session.as_ref().is_none_or(|session| !session.is_usable()) {
             self.session = None;
-            let made = self.connect.connect_lane().await.map_err(session::later)?;
-            self.session = Some(made);
+            self.session = Some(session::made(self.connect.connect_lane()).await?);
         }
         Ok(self.session.as_mut().expect("invariant: it was just made"))
     }

@@ -91,8 +91,8 @@ pub(crate) trait Session: Send + 'static {
     ) -> impl Future<Output = Result<Vec<Option<Reply>>, Error>> + Send {
         std::future::ready(Ok(vec![None; ops.len()]))
     }
-    /// Has the server get to know what most writes take, by one that writes nothing, before the
-    /// first has to wait for that.
+    /// Has the server read its catalogs, by a statement for writing that writes nothing, so that
+    /// the first that does need not wait for that.
     fn rehearse(&mut self) -> impl Future<Output = Result<(), Error>> + Send {
         std::future::ready(Ok(()))
     }
@@ -259,6 +259,18 @@ pub(crate) async fn first<C: Connect, T>(
     }
 }
 
+/// A server that has not let us in after this long does not answer.
+const CONNECTING: Duration = Duration::from_secs(15);
+
+/// A session that is being made while the store is open, but not for ever.
+pub(crate) async fn made<S>(session: impl Future<Output = Result<S, Error>>) -> Result<S, Error> {
+    let silent = format!("no connection within {} s", CONNECTING.as_secs());
+    match tokio::time::timeout(CONNECTING, session).await {
+        Ok(made) => made.map_err(later),
+        Err(_) => Err(Error::Transient(silent)),
+    }
+}
+
 /// A connection that failed after the store was open: whatever the reason, it may pass.
 pub(crate) fn later(error: Error) -> Error {
     match error {
@@ -308,7 +320,7 @@ impl<C: Connect> Pool<C> {
             let session = match kept {
                 Some(session) if session.is_usable() => session,
                 Some(_) => continue,
-                None => self.connect.connect().await.map_err(later)?,
+                None => made(self.connect.connect()).await?,
             };
             return Ok(Held { session, _permit: permit });
         }

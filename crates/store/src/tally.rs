@@ -1,6 +1,7 @@
 //! The tally: how many commits and statements a store has cost so far.
 //!
-//! Invariants: counted where the statement is sent, so that nothing can cost without being counted.
+//! Invariants: counted where the statement is sent, so that nothing that is asked for can cost
+//! without being counted. What a session does once, when it is made, is not.
 //! Deliberately absent: times, which differ from machine to machine; these numbers do not, and a
 //! test can hold them.
 

@@ -122,9 +122,12 @@ async fn a_worker_without_a_place_asks_for_nothing() {
     let fabric = fabric.queue(Queue::new("q").worker_concurrency(1)).start().await.unwrap();
     let claims = || store.calls.lock().unwrap().get("Dequeue by name").copied().unwrap_or(0);
     let mut runs = vec![fabric.start(waits, ()).queue("q").await.unwrap()];
-    while fabric.live_runs() < 1 {
-        tokio::task::yield_now().await;
-    }
+    let begun = async {
+        while fabric.live_runs() < 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), begun).await.unwrap();
     let before = claims();
     for _ in 0..20 {
         runs.push(fabric.start(waits, ()).queue("q").await.unwrap());

@@ -76,7 +76,12 @@ impl Execution {
             self.hub.arrived(&self.run.parent);
         }
         let frees_place = self.holds_place && self.hub.queues.is_shared(&self.run.queue);
-        if frees_place || !self.run.parent.is_empty() {
+        // It may start those that come after it, or what makes up for it.
+        let settles = !self.context.command_id.is_empty();
+        if settles {
+            self.hub.ready.ring();
+        }
+        if frees_place || settles || !self.run.parent.is_empty() {
             self.hub.store.announce();
         }
         Exit::Finished
@@ -86,11 +91,12 @@ impl Execution {
     pub(super) async fn suspend(&mut self) -> Step {
         self.hub.env.crash_point("suspend.before");
         let ends = outcomes(&self.pending);
+        let wake_at = self.next_moment();
         let suspend = op::Suspend {
             lease: self.lease.clone(),
             entries: std::mem::take(&mut self.pending),
             inbox: self.inbox,
-            wake_at: self.next_moment(),
+            wake_at,
             waits: Wait::describe_all(self.waits.values()),
             now: self.hub.now(),
         };
@@ -98,7 +104,10 @@ impl Execution {
         let suspended = self.hub.store.ask(suspend).await.map_err(stopped)?;
         self.hub.env.crash_point("suspend.after");
         match suspended {
-            Suspended::Done => Err(Exit::Parked),
+            Suspended::Done => {
+                self.hub.due.at(wake_at);
+                Err(Exit::Parked)
+            }
             Suspended::Arrived => {
                 self.look = true;
                 Ok(())

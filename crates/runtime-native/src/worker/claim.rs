@@ -20,8 +20,8 @@ use super::{Core, Since};
 use crate::bell::Bell;
 use crate::pace::Pace;
 
-/// Places that become free within this time are looked at together by who wakes runs.
-const PLACES: Duration = Duration::from_millis(20);
+/// What is rung for within this time is looked at together by who wakes runs.
+const TOGETHER: Duration = Duration::from_millis(20);
 
 /// How long claims from a queue may go on from where the one before ended, at least and at most.
 /// Who came in before that place waits for so long, unless nothing is left behind it.
@@ -29,9 +29,11 @@ const GOES_ON: (Duration, Duration) = (Duration::from_millis(50), Duration::from
 /// Looks at the whole line take at most this part of the time: a database may pass by all that was
 /// claimed of late.
 const LOOKS: u32 = 20;
-/// How often others are let go first with no place becoming free, before a claim. Whoever is told
-/// on one thread of what was written leaves at once, while another thread still tells the others.
+/// How often others are let go first with no place becoming free, before a claim, and for how long
+/// at most. Whoever is told on one thread of what was written leaves at once, while another thread
+/// still tells the others.
 const IN_VAIN: u32 = 32;
+const FIRST: Duration = Duration::from_millis(1);
 
 /// What came of a claim whose runs are launched.
 #[derive(Default)]
@@ -40,8 +42,10 @@ struct Took {
     partition: Option<String>,
     /// When more becomes ready, as far as is known.
     next_at: Option<Timestamp>,
-    /// Whether there is no place left on the queue; of what was due, whether some of it was left.
+    /// Whether there is no place left on the queue.
     full: bool,
+    /// Whether something that is due was left.
+    left: bool,
 }
 
 /// How far a queue was served.
@@ -95,48 +99,34 @@ async fn others_first() {
     turn.await;
 }
 
-/// Runs whose ends were written together leave together, and a claim costs little more for many: so
-/// whoever leaves is let go first, for as long as more do, until so many places are free. Not until
-/// all are: then nothing would be claimed while anything is executed.
-async fn together(places: &Bell, enough: u64) {
-    let (before, mut in_vain) = (places.rings(), 0);
-    let mut heard = before;
-    while in_vain < IN_VAIN && heard - before < enough {
-        others_first().await;
-        let rings = places.rings();
-        in_vain = if rings > heard { 0 } else { in_vain + 1 };
-        heard = rings;
-    }
-}
-
 impl Core {
     /// Claims runs whose lease ran out or whose wait is over.
     pub(super) async fn wake_ups(self: Arc<Self>) {
         let mut pace = Pace::new(self.config.poll);
         while !self.is_stopping() {
-            let mut since = self.since(&self.places);
+            let due = &self.hub.due;
+            let before = due.look();
+            let mut since = self.since(&due.bell);
             let mut claimed = self.wake().await;
             if let Ok(took) = &mut claimed {
-                // Where nothing due was left, a place makes no difference; where something was
-                // claimed, there may be more.
-                since.free = if took.full { since.free } else { u64::MAX };
-                took.full = false;
+                let known = due.looked(before, took.next_at, took.left);
+                (since.own, took.next_at) = (known.rings, known.next_at);
             }
-            let (ready, free) = (since.ready, since.free);
+            let (ready, own) = (since.ready, since.own);
             let found = claimed.as_ref().is_ok_and(|took| took.partition.is_some());
             self.after_claim(claimed, since, &mut pace).await;
-            if !found && self.places.rings() > free && self.hub.ready.rings() == ready {
+            if !found && due.bell.rings() > own && self.hub.ready.rings() == ready {
                 // Most places go to runs that wait on their queue.
                 let ready = Box::pin(self.hub.ready.after(ready));
-                select(ready, self.hub.env.sleep(PLACES)).await;
+                select(ready, self.hub.env.sleep(TOGETHER)).await;
             }
         }
     }
 
     /// What was heard up to now; what is heard while looking is heard after it.
-    fn since<'a>(&'a self, places: &'a Bell) -> Since<'a> {
+    fn since<'a>(&'a self, bell: &'a Bell) -> Since<'a> {
         let changed = self.hub.store.changed();
-        Since { ready: self.hub.ready.rings(), free: places.rings(), places, changed }
+        Since { ready: self.hub.ready.rings(), own: bell.rings(), bell, changed }
     }
 
     /// Always in turn: what it takes may be of any queue.
@@ -150,7 +140,7 @@ impl Core {
         let _turn = self.claiming.lock().await;
         let limit = self.room();
         if limit == 0 {
-            return Ok(Took { full: true, ..Took::default() });
+            return Ok(Took { left: true, ..Took::default() });
         }
         let wake = op::Wake {
             workspace: self.hub.workspace.clone(),
@@ -178,7 +168,7 @@ impl Core {
     pub(super) async fn queues(self: Arc<Self>) {
         let mut known = BTreeSet::new();
         while !self.is_stopping() {
-            let since = Since { free: u64::MAX, ..self.since(&self.places) };
+            let since = Since { own: u64::MAX, ..self.since(&self.hub.due.bell) };
             let workspace = self.hub.workspace.clone();
             let listed = self.hub.store.ask(op::ListQueues { workspace }).await;
             let listed = listed.map(|queues| queues.0);
@@ -205,14 +195,31 @@ impl Core {
         let mut served = Served::default();
         let places = self.place(&name);
         while !self.is_stopping() {
-            match self.hub.queues.half(&name) {
-                Some(half) => together(&places, half as u64).await,
-                None => others_first().await,
-            }
+            self.leavers_first(&name, &places).await;
             let since = self.since(&places);
             let claimed = self.dequeue(&name, &mut served).await;
             self.after_claim(claimed, since, &mut pace).await;
         }
+    }
+
+    /// Runs whose ends were written together leave together, and a claim costs little more for
+    /// many: so whoever leaves is let go first, for as long as more do, until half of the places
+    /// are free. Not until all are: then nothing would be claimed while anything is executed.
+    async fn leavers_first(&self, name: &str, places: &Bell) {
+        others_first().await;
+        let (began, mut heard, mut in_vain) = (self.hub.now(), places.rings(), 0);
+        let mut wanted = self.hub.queues.to_half(name, self.count(name));
+        while wanted > 0 && in_vain < IN_VAIN && began.until(self.hub.now()) < FIRST {
+            others_first().await;
+            let left = places.rings() - heard;
+            (heard, wanted) = (heard + left, wanted.saturating_sub(left));
+            in_vain = if left > 0 { 0 } else { in_vain + 1 };
+        }
+    }
+
+    /// How many runs of a queue this worker has.
+    fn count(&self, queue: &str) -> usize {
+        self.hub.live().values().filter(|live| live.queue == queue).count()
     }
 
     async fn dequeue(self: &Arc<Self>, name: &str, served: &mut Served) -> Result<Took> {
@@ -225,12 +232,10 @@ impl Core {
         if limit == 0 {
             return Ok(Took::default());
         }
-        let has = self.has(Some(name));
-        let count = has.iter().map(|(.., runs)| usize::try_from(*runs).unwrap_or(0)).sum();
-        if queues.is_full(name, count) {
+        if queues.is_full(name, self.count(name)) {
             return Ok(Took { full: true, ..Took::default() });
         }
-        let has = has.into_iter().map(|(_, partition, runs)| (partition, runs));
+        let has = self.has(Some(name)).into_iter().map(|(_, partition, runs)| (partition, runs));
         let now = self.hub.now();
         let dequeue = op::Dequeue {
             workspace: self.hub.workspace.clone(),
@@ -260,6 +265,8 @@ impl Core {
     fn took(self: &Arc<Self>, claimed: Claimed) -> Took {
         for run_id in &claimed.exhausted {
             tracing::warn!(run_id, "a run lost its worker too often and was parked");
+            // Whoever waited for it may go on.
+            self.hub.ready.ring();
         }
         let partition = claimed.runs.last().map(|run| run.partition.clone());
         for run in claimed.runs {
@@ -267,7 +274,7 @@ impl Core {
                 self.launch(run, true);
             }
         }
-        Took { partition, next_at: claimed.next_at, full: claimed.full }
+        Took { partition, next_at: claimed.next_at, full: claimed.full, left: claimed.left }
     }
 
     /// Whether a claimed run is executed here under the same epoch. A database that comes back
@@ -289,7 +296,7 @@ impl Core {
             Err(error) => {
                 tracing::error!(%error, "a claim failed");
                 pace.back_off();
-                let none = Since { ready: u64::MAX, free: u64::MAX, ..since };
+                let none = Since { ready: u64::MAX, own: u64::MAX, ..since };
                 return self.idle(none, pace.deaf(), pace.wait()).await;
             }
         };

@@ -131,7 +131,7 @@ impl Core {
             gone.queue != op::DEFAULT_QUEUE || self.hub.queues.limits_each(&gone.queue)
         }) {
             self.place(&gone.queue).ring();
-            self.places.ring();
+            self.hub.due.place();
         }
         self.freed();
     }
@@ -164,22 +164,26 @@ impl Starting {
         let span = span(&run);
         let first = span.in_scope(|| First::turn(&core.hub, &core.registry, &run));
         start.rest = first.as_ref().and_then(|first| first.rest(&core.hub, &core.config, &run));
-        let rests = start.rest.is_some();
+        let rests_until = start.rest.as_ref().map(|rest| rest.wake_at);
         let client = Client { hub: core.hub.clone() };
         let started = Box::pin(client.begin(start)).await;
         let is_claimed = matches!(started, Ok(Some(Some(_))));
         // Counted first: who is told may ask for its end at once.
-        let launch = (is_claimed && !rests).then(|| core.enter(run, false, first));
+        let stays = is_claimed && rests_until.is_none();
+        let launch = stays.then(|| core.enter(run, false, first));
         drop(self);
         // A caller that went away does not need its answer.
         let _ = tell.send(started.map(|new| new.is_some()));
-        match launch {
-            Some(launch) => core.live(launch, span).await,
-            None if is_claimed => span.in_scope(|| {
-                begins(1, 1);
-                ends(Exit::Parked);
-            }),
-            None => {}
+        match (launch, rests_until) {
+            (Some(launch), _) => core.live(launch, span).await,
+            (None, Some(moment)) if is_claimed => {
+                core.hub.due.at(moment);
+                span.in_scope(|| {
+                    begins(1, 1);
+                    ends(Exit::Parked);
+                });
+            }
+            _ => {}
         }
     }
 

@@ -366,8 +366,8 @@ pub(super) async fn wake(tx: &mut impl Tx, op: &Wake) -> Result<Claimed, Error> 
         }
     }
     let mut next_at = next_wake(tx, op, None).await?;
-    claimed.full = next_at <= op.now;
-    if claimed.full {
+    claimed.left = next_at <= op.now;
+    if claimed.left {
         next_at = next_wake(tx, op, Some(op.now)).await?;
     }
     claimed.next_at = Some(next_at).filter(|at| *at != Timestamp::NEVER);

@@ -1,7 +1,7 @@
 //! By which lane an operation goes.
 //!
-//! Invariants: operations of one run that may be under way side by side go by one lane, at all
-//! times; only what an owner writes, each after the answer to the one before, may change lanes.
+//! Invariants: as the lanes have them. Of one run, only its start and what its owner writes, each
+//! after the answer to the one before, may leave the lane that is the run's.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

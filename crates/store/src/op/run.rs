@@ -269,9 +269,11 @@ pub struct Claimed {
     pub exhausted: Vec<String>,
     /// When more becomes ready, as far as is known; `None` if nothing is known to.
     pub next_at: Option<Timestamp>,
-    /// Of a queue: whether the worker has now as many runs as it may. Partitions are not looked at.
-    /// Of what was due: whether some of it was left, for want of a place or for another worker.
+    /// Whether the worker has now as many runs of the queue as it may. Partitions are not looked
+    /// at.
     pub full: bool,
+    /// Whether something that is due was left: for want of a place, or for another worker.
+    pub left: bool,
     /// Where the last of the runs stood in line, if they are of a queue without partitions.
     pub last: Option<InLine>,
 }

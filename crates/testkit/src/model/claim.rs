@@ -198,7 +198,7 @@ impl Model {
             self.command_follows(ws, &run, RunEvent::Exhaust, why, by, op.now);
             claimed.exhausted.push(run.run_id);
         }
-        claimed.full = self.runs_of(&op.workspace).any(|run| run.wake_at <= op.now);
+        claimed.left = self.runs_of(&op.workspace).any(|run| run.wake_at <= op.now);
         let later = self.runs_of(&op.workspace).map(|run| run.wake_at).filter(|at| *at > op.now);
         claimed.next_at = later.min().filter(|at| *at != Timestamp::NEVER);
         claimed

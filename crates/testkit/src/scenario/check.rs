@@ -354,6 +354,15 @@ impl<'a> View<'a> {
         Ok(())
     }
 
+    /// Whether all that a run has written was written before another was stopped: by the order of
+    /// commits. Who stops a run gives the time at which it asked for that.
+    pub fn wrote_before_stop(&self, name: &str, stopped: &str) -> bool {
+        let known = self.world.journal.known();
+        let (run, stopped) = (self.id(name), known.stopped.get(&self.id(stopped)));
+        let mut of_run = known.settled.iter().filter(|((of, ..), _)| *of == run);
+        stopped.is_none_or(|(stop, _)| of_run.all(|(_, settled)| settled.tick < *stop))
+    }
+
     /// Items of a stream, and whether it is closed.
     pub fn stream(&self, name: &str, stream: &str) -> (Vec<String>, bool) {
         let page = self.world.journal.peek(op::ReadStream {

@@ -66,10 +66,9 @@ pub(super) const CANCEL_RENEWED: Shape = Shape {
         }
         view.stopped("run", RunStatus::Cancelled, "SF-0305")?;
         // It was stopped with its parent, or had ended before that.
-        let before = |at| run.finished_at.is_some_and(|stop| at <= stop);
         let fine = child.is_none_or(|child| match child.status {
             RunStatus::Cancelled => true,
-            _ => child.finished_at.is_some_and(before) || view.clocks_jumped(),
+            status => status.is_terminal() && view.wrote_before_stop("run/1", "run"),
         });
         ensure!(fine, "the child went on");
         Ok(())

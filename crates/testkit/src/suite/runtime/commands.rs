@@ -25,6 +25,7 @@ case_table![
     r007_the_row_holds_who_what_and_whence,
     r056_workspaces_never_collide,
     x2_a_command_waits_for_others_and_falls_with_them,
+    x2_the_next_command_begins_with_the_end_of_the_one_before,
     x2_nobody_waits_in_a_circle,
     a_cancel_lets_the_step_under_way_end_and_begins_nothing_more,
     a_cancel_waits_for_a_step_that_is_longer_than_the_lease,
@@ -208,6 +209,23 @@ async fn gated(cx: Cx, name: String) -> Result<String> {
     })
     .await?;
     Ok(name)
+}
+
+/// X2
+async fn x2_the_next_command_begins_with_the_end_of_the_one_before(f: Fixture) {
+    let (gate, rare) = (Gate::new(), SOON * 10);
+    let fabric = f.fabric().lease(rare).poll(rare, rare).state(gate.clone());
+    let fabric = fabric.command(gated, Contract::new()).start().await.unwrap();
+    let first = fabric.submit(gated, "first".to_owned()).await.unwrap();
+    let second = fabric.submit(gated, "second".to_owned()).after(first.id()).await.unwrap();
+    let third = fabric.submit(gated, "third".to_owned()).after(second.id()).await.unwrap();
+    for _ in 0..3 {
+        // The first was claimed with its submission, the others come by their queue.
+        tokio::time::timeout(SOON, gate.begun.acquire()).await.unwrap().unwrap().forget();
+        gate.open.notify_one();
+    }
+    assert_eq!(third.result().await.unwrap(), "third");
+    fabric.shutdown().await;
 }
 
 /// X2

@@ -25,6 +25,7 @@ case_table! {
     a_workflow_nobody_has_is_visible_and_waits_for_its_worker,
     a_call_in_a_spawned_task_is_refused,
     now_and_random_are_stable_and_cost_nothing,
+    a_sleep_is_over_at_its_time_however_seldom_the_worker_polls,
 }
 
 async fn double(n: u32) -> Result<u32> {
@@ -370,5 +371,20 @@ async fn now_and_random_are_stable_and_cost_nothing(on: Fixture) {
     assert_eq!(fabric.steps(one.id()).await.unwrap().len(), 1, "only the sleep is recorded");
     let info = one.info().await.unwrap();
     assert!(info.started_at.unwrap().until(a.3) >= Duration::from_millis(300));
+    fabric.shutdown().await;
+}
+
+async fn naps(cx: Cx, n: u32) -> Result<u32> {
+    cx.sleep(Duration::from_millis(200)).await?; // rests from its start on
+    let n = cx.step(double, n).await?;
+    cx.sleep(Duration::from_millis(200)).await?; // comes to rest later
+    Ok(n)
+}
+
+async fn a_sleep_is_over_at_its_time_however_seldom_the_worker_polls(on: Fixture) {
+    let rare = SOON * 10;
+    let fabric = on.fabric().lease(rare).poll(rare, rare).workflow(naps).start().await.unwrap();
+    let run = fabric.start(naps, 21).await.unwrap();
+    assert_eq!(run.result_within(SOON).await.unwrap(), 42);
     fabric.shutdown().await;
 }

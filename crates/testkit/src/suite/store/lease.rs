@@ -205,9 +205,9 @@ async fn a_wake_honours_the_limit_of_the_worker(store: &dyn Store) {
     let worker_has = has(&[("tight", "", 1), ("full", "", 1), ("full", "old", 1), ("free", "", 9)]);
     let wake = Wake { worker_has, ..k.wake("w2", 100) };
     let claimed = k.ask(wake).await;
-    assert_eq!((ids(&claimed.runs), claimed.full), (vec!["n0", "n1", "t0"], true));
+    assert_eq!((ids(&claimed.runs), claimed.left), (vec!["n0", "n1", "t0"], true));
     let rest = k.ask(k.wake("w3", 100)).await;
-    assert_eq!((rest.runs.len(), rest.full), (3, false), "the rest is for others");
+    assert_eq!((rest.runs.len(), rest.left), (3, false), "the rest is for others");
 }
 
 /// R84 R88
@@ -237,7 +237,7 @@ async fn a_wake_says_what_comes_next(store: &dyn Store) {
     k.ask(Dequeue { app_version: "v2".to_owned(), ..k.dequeue("default", "w2", 2) }).await;
     let claimed = k.ask(k.wake("w1", 70)).await;
     assert_eq!(ids(&claimed.runs), ["r", "waiting"]);
-    assert!(claimed.full, "a run of another version is left");
+    assert!(claimed.left, "a run of another version is left");
     assert_eq!(claimed.next_at, Some(at(130)));
 }
 
