@@ -68,10 +68,10 @@ impl Queues {
         self.limits(queue)?.places
     }
 
-    /// How many runs a worker that has so many of a queue must lose until half of its places are
-    /// free; none where they are not counted.
-    pub(crate) fn to_half(&self, queue: &str, has: usize) -> u64 {
-        self.places(queue).map_or(0, |places| has.saturating_sub(places / 2) as u64)
+    /// How many runs of a queue a worker must lose until half of its places are free; none, and
+    /// nobody counts what it has, where places are not counted.
+    pub(crate) fn to_half(&self, queue: &str, has: impl FnOnce() -> usize) -> u64 {
+        self.places(queue).map_or(0, |places| has().saturating_sub(places / 2) as u64)
     }
 
     /// Whether a worker that has so many runs of a queue has no place for another.
@@ -98,15 +98,8 @@ mod tests {
     use super::*;
 
     fn queue(name: &str, concurrency: Option<i64>, worker_concurrency: Option<i64>) -> QueueRow {
-        QueueRow {
-            name: name.to_owned(),
-            concurrency,
-            worker_concurrency,
-            rate: None,
-            priorities: false,
-            partitioned: false,
-            paused: false,
-        }
+        let name = name.to_owned();
+        QueueRow { name, concurrency, worker_concurrency, ..QueueRow::default() }
     }
 
     #[test]
@@ -128,8 +121,8 @@ mod tests {
         assert!(queues.is_full("q", 2) && !queues.is_full("q", 1));
         assert!(!queues.is_full("all", 2) && !queues.is_full("split", 2));
         assert!(queues.limits_each("split") && !queues.limits_each("all"));
-        assert_eq!([0, 1, 2].map(|has| queues.to_half("q", has)), [0, 0, 1]);
-        assert_eq!(["all", "split"].map(|q| queues.to_half(q, 9)), [0, 0]);
+        assert_eq!([0, 1, 2].map(|has| queues.to_half("q", || has)), [0, 0, 1]);
+        assert_eq!(["all", "split"].map(|q| queues.to_half(q, || 9)), [0, 0]);
         assert_eq!(["q", "all", "other"].map(|q| queues.is_shared(q)), [false, true, false]);
     }
 

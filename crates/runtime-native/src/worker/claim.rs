@@ -208,7 +208,7 @@ impl Core {
     async fn leavers_first(&self, name: &str, places: &Bell) {
         others_first().await;
         let (began, mut heard, mut in_vain) = (self.hub.now(), places.rings(), 0);
-        let mut wanted = self.hub.queues.to_half(name, self.count(name));
+        let mut wanted = self.hub.queues.to_half(name, || self.count(name));
         while wanted > 0 && in_vain < IN_VAIN && began.until(self.hub.now()) < FIRST {
             others_first().await;
             let left = places.rings() - heard;
@@ -232,10 +232,12 @@ impl Core {
         if limit == 0 {
             return Ok(Took::default());
         }
-        if queues.is_full(name, self.count(name)) {
+        let has = self.has(Some(name)).into_iter().map(|(_, partition, runs)| (partition, runs));
+        let has: Vec<_> = has.collect();
+        let count: i64 = has.iter().map(|(_, runs)| runs).sum();
+        if queues.is_full(name, usize::try_from(count).unwrap_or(0)) {
             return Ok(Took { full: true, ..Took::default() });
         }
-        let has = self.has(Some(name)).into_iter().map(|(_, partition, runs)| (partition, runs));
         let now = self.hub.now();
         let dequeue = op::Dequeue {
             workspace: self.hub.workspace.clone(),
@@ -243,7 +245,7 @@ impl Core {
             worker: self.id.clone(),
             app_version: self.config.app_version.clone(),
             limit,
-            worker_has: has.collect(),
+            worker_has: has,
             after_partition: served.partition.clone(),
             behind: served.begin(now),
             lease_until: self.lease_until(),
