@@ -28,6 +28,8 @@ mod flight;
 mod gate;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod lane;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod lookout;
 mod migrate;
 pub mod op;
 mod open;

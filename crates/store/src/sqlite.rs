@@ -12,6 +12,7 @@ mod writer;
 
 use std::any::Any;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures::channel::oneshot;
@@ -26,6 +27,7 @@ pub use work::{Work, start_in};
 use crate::apply;
 use crate::backend::{Job, patiently};
 use crate::error::Error;
+use crate::lookout::Lookout;
 use crate::op::{Op, Record, Reply, Store, Written};
 use crate::tally::{Counters, Tally};
 use connection::SqliteTx;
@@ -38,6 +40,11 @@ const READERS: usize = 4;
 pub struct Sqlite {
     tasks: mpsc::Sender<Task>,
     readers: Readers,
+    /// Tasks that the writer has not answered, whether it last committed several together, and how
+    /// its answers are waited for.
+    open: AtomicUsize,
+    is_crowd: Arc<AtomicBool>,
+    lookout: Lookout,
     counters: Arc<Counters>,
     /// Rung when another connection has written; none for a database in memory.
     bell: Option<Arc<Notify>>,
@@ -47,6 +54,29 @@ pub struct Sqlite {
 enum Readers {
     File { path: PathBuf, idle: Arc<Mutex<Vec<Connection>>>, permits: Arc<Semaphore> },
     Memory,
+}
+
+/// How an answer may be waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Looking,
+    Sleeping,
+}
+
+/// A task that is not answered yet, counted until whoever sent it has its answer or goes away.
+struct Open<'a>(&'a AtomicUsize);
+
+impl<'a> Open<'a> {
+    fn one_more(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Sqlite {
@@ -73,17 +103,35 @@ impl Sqlite {
             }
         };
         let counters = Arc::new(Counters::default());
-        let tasks = writer::spawn(connection, counters.clone())?;
-        Ok(Self { tasks, readers, counters, bell })
+        let is_crowd = Arc::new(AtomicBool::new(false));
+        let tasks = writer::spawn(connection, counters.clone(), is_crowd.clone())?;
+        let (open, lookout) = (AtomicUsize::new(0), Lookout::new());
+        Ok(Self { tasks, readers, open, is_crowd, lookout, counters, bell })
     }
 
+    /// Has the writer carry out a task. Whoever is alone with it looks for the answer.
     async fn send<T>(
         &self,
+        manner: Wait,
         make: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Task,
     ) -> Result<T, Error> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, mut answer) = oneshot::channel();
+        let _open = Open::one_more(&self.open);
         self.tasks.send(make(reply)).await.map_err(|_| Error::Closed)?;
+        if manner == Wait::Looking
+            && self.is_alone()
+            && self.lookout.is_worth_it()
+            && let Some(answered) = self.lookout.look(|| answer.try_recv().transpose())
+        {
+            return answered.map_err(|_| Error::Closed)?;
+        }
         answer.await.map_err(|_| Error::Closed)?
+    }
+
+    /// Whether whoever has just sent something is the only one. Of several, the first to come back
+    /// seems so, too.
+    fn is_alone(&self) -> bool {
+        self.open.load(Ordering::Relaxed) == 1 && !self.is_crowd.load(Ordering::Relaxed)
     }
 
     async fn once(&self, op: Arc<Op>) -> Result<Reply, Error> {
@@ -100,9 +148,18 @@ impl Sqlite {
                 };
                 tokio::task::spawn_blocking(read).await.map_err(|_| Error::Closed)?
             }
-            _ => self.send(|reply| Task::Job(Job { op, reply })).await,
+            _ => {
+                let manner = if is_awaited(&op) { Wait::Looking } else { Wait::Sleeping };
+                self.send(manner, |reply| Task::Job(Job { op, reply })).await
+            }
         }
     }
+}
+
+/// Whether somebody's own code goes on only with the answer.
+fn is_awaited(op: &Op) -> bool {
+    let owned = matches!(op, Op::Record(_) | Op::Finish(_) | Op::Suspend(_));
+    owned || matches!(op, Op::Start(_) | Op::Submit(_) | Op::Signal(_))
 }
 
 /// Runs a reading operation on a connection of its own, in one snapshot.
@@ -117,11 +174,12 @@ fn read(
         Some(connection) => connection,
         None => connection::prepare(connection::open_file(path)?)?,
     };
-    let mut tx = SqliteTx::new(connection, counters);
+    let mut tx = SqliteTx::new(&connection, counters);
     tx.batch("BEGIN")?;
     let reply = connection::now(apply::apply(&mut tx, op));
     tx.batch("COMMIT")?;
-    idle.lock().expect("invariant: not poisoned").push(tx.into_inner());
+    drop(tx);
+    idle.lock().expect("invariant: not poisoned").push(connection);
     reply
 }
 
@@ -158,7 +216,9 @@ impl Store for Sqlite {
             let work = Arc::new(*work);
             let transact = || {
                 let (records, work) = (records.clone(), work.clone());
-                self.send(|reply| Task::Transact(Box::new(Transact { records, work, reply })))
+                self.send(Wait::Sleeping, |reply| {
+                    Task::Transact(Box::new(Transact { records, work, reply }))
+                })
             };
             patiently("transact", transact).await
         })

@@ -206,7 +206,6 @@ impl Core {
     /// many: so whoever leaves is let go first, for as long as more do, until half of the places
     /// are free. Not until all are: then nothing would be claimed while anything is executed.
     async fn leavers_first(&self, name: &str, places: &Bell) {
-        others_first().await;
         let (began, mut heard, mut in_vain) = (self.hub.now(), places.rings(), 0);
         let mut wanted = self.hub.queues.to_half(name, || self.count(name));
         while wanted > 0 && in_vain < IN_VAIN && began.until(self.hub.now()) < FIRST {
@@ -271,11 +270,7 @@ impl Core {
             self.hub.ready.ring();
         }
         let partition = claimed.runs.last().map(|run| run.partition.clone());
-        for run in claimed.runs {
-            if !self.goes_on(&run) {
-                self.launch(run, true);
-            }
-        }
+        self.launch(claimed.runs.into_iter().filter(|run| !self.goes_on(run)));
         Took { partition, next_at: claimed.next_at, full: claimed.full, left: claimed.left }
     }
 

@@ -45,12 +45,22 @@ impl Core {
         told.await.unwrap_or_else(|_| Err(steadfast_store::Error::Closed.into()))
     }
 
-    /// Executes a claimed run as a task of its own.
-    pub(super) fn launch(self: &Arc<Self>, run: op::RunRow, holds_place: bool) {
-        let span = span(&run);
-        let launch = self.enter(run, holds_place, None);
+    /// Executes claimed runs, each as a task of its own. They are counted at once and begin
+    /// elsewhere, so that whoever claimed them can claim more meanwhile.
+    pub(super) fn launch(self: &Arc<Self>, runs: impl Iterator<Item = op::RunRow>) {
+        let launches: Vec<Launch> = runs.map(|run| self.enter(run, true, None)).collect();
+        if launches.is_empty() {
+            return;
+        }
         let core = self.clone();
-        self.hub.env.spawn("run", Box::pin(async move { core.live(launch, span).await }));
+        let crew = async move {
+            for launch in launches {
+                let (core, env) = (core.clone(), core.hub.env.clone());
+                let span = span(&launch.run);
+                env.spawn("run", Box::pin(async move { core.live(launch, span).await }));
+            }
+        };
+        self.hub.env.spawn("crew", Box::pin(crew));
     }
 
     /// Counts a claimed run as live.

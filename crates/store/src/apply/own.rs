@@ -114,6 +114,12 @@ pub(crate) async fn due(tx: &mut impl Tx, op: &Record) -> Result<Due, Error> {
 
 pub(super) async fn finish(tx: &mut impl Tx, op: &Finish) -> Result<Written, Error> {
     let lease = &op.lease;
+    let arrow = end_arrow(op)?;
+    let is_plain = op.entries.iter().all(|entry| entry.with.is_none());
+    if is_plain && tx.execute("run_end_untold", &end_fields(op, arrow)).await? == 1 {
+        // If one of the records cannot be, nor can the end: all of it is taken back.
+        return write(tx, lease, &op.entries).await;
+    }
     let at = params! {
         workspace: &lease.workspace, run_id: &lease.run_id, epoch: lease.epoch,
         worker: &lease.worker,
@@ -127,7 +133,6 @@ pub(super) async fn finish(tx: &mut impl Tx, op: &Finish) -> Result<Written, Err
     };
     let (parent, queue, dedupe_id) = (held.text()?, held.text()?, held.text()?);
     let context = held.opt_text()?;
-    let arrow = end_arrow(op)?;
     match write(tx, &op.lease, &op.entries).await? {
         Written::Done => {}
         other => return Ok(other),

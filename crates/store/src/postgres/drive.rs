@@ -10,16 +10,15 @@
 //! where answers take longer.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use futures::task::AtomicWaker;
 
 use super::wire::Eager;
+use crate::lookout::Lookout;
 
 /// The other half of a connection: it moves the messages, and ends with the connection.
 pub(super) type Messages = BoxFuture<'static, ()>;
@@ -27,12 +26,6 @@ pub(super) type Messages = BoxFuture<'static, ()>;
 /// Rounds of one poll: others have their turn then, and the budget that the scheduler gives a task
 /// is renewed.
 const ROUNDS: usize = 16;
-/// For how long an answer is looked for: a commit on a quiet disk takes half of it. Others who are
-/// ready on the same thread wait meanwhile, and so it cannot be much.
-const PATIENCE: Duration = Duration::from_micros(500);
-/// Answers that are slept for after some that were looked for in vain, at most: one after the
-/// first, and twice as many after each that follows.
-const SLEEPS: u32 = 64;
 
 /// The half of a connection that moves the messages.
 pub(super) struct Drive {
@@ -40,11 +33,7 @@ pub(super) struct Drive {
     messages: Mutex<Option<Messages>>,
     /// Of a socket that can be asked for its answer.
     eager: Option<Eager>,
-    patience: Duration,
-    /// How many more answers are slept for.
-    sleeps: AtomicU32,
-    /// How many are after the next that is looked for in vain.
-    next_sleeps: AtomicU32,
+    lookout: Lookout,
     relay: Arc<Relay>,
     waker: Waker,
 }
@@ -54,8 +43,7 @@ impl Drive {
         let relay = Arc::new(Relay::default());
         let waker = Waker::from(relay.clone());
         let messages = Mutex::new(Some(messages));
-        let [sleeps, next_sleeps] = [0, 1].map(AtomicU32::new);
-        Self { messages, eager, patience: PATIENCE, sleeps, next_sleeps, relay, waker }
+        Self { messages, eager, lookout: Lookout::new(), relay, waker }
     }
 
     /// Does work that waits for this connection.
@@ -71,22 +59,12 @@ impl Drive {
             if done.is_ready() || std::mem::replace(&mut has_asked, true) {
                 return done;
             }
-            match self.worth_looking() {
-                Some(eager) => self.look(cx, work.as_mut(), eager),
-                None => done,
+            match &self.eager {
+                Some(eager) if self.lookout.is_worth_it() => self.look(cx, work.as_mut(), eager),
+                _ => done,
             }
         };
         std::future::poll_fn(hurried).await
-    }
-
-    /// The socket to ask, if an answer is likely to come meanwhile, and somebody else can make it.
-    fn worth_looking(&self) -> Option<&Eager> {
-        static IS_ALONE: LazyLock<bool> =
-            LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from) == 1);
-        let eager = self.eager.as_ref().filter(|_| !*IS_ALONE)?;
-        let one_less = |sleeps: u32| sleeps.checked_sub(1);
-        let slept = self.sleeps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
-        slept.is_err().then_some(eager)
     }
 
     /// Does work that has asked, looking for the answer again and again; after a while it sleeps
@@ -97,25 +75,14 @@ impl Drive {
         mut work: Pin<&mut impl Future<Output = T>>,
         eager: &Eager,
     ) -> Poll<T> {
-        let begun = Instant::now();
         eager.store(true, Ordering::Relaxed);
-        let done = loop {
-            let done = self.poll(cx, work.as_mut());
-            if done.is_ready() || begun.elapsed() >= self.patience {
-                break done;
-            }
-            // The server may need this processor.
-            thread::yield_now();
+        let answer = || match self.poll(cx, work.as_mut()) {
+            Poll::Ready(done) => Some(done),
+            Poll::Pending => None,
         };
+        let done = self.lookout.look(answer);
         eager.store(false, Ordering::Relaxed);
-        let mut next = 1;
-        if done.is_pending() {
-            let sleeps = self.next_sleeps.load(Ordering::Relaxed);
-            self.sleeps.store(sleeps, Ordering::Relaxed);
-            next = SLEEPS.min(sleeps * 2);
-        }
-        self.next_sleeps.store(next, Ordering::Relaxed);
-        done
+        done.map_or(Poll::Pending, Poll::Ready)
     }
 
     fn poll<T>(&self, cx: &Context<'_>, mut work: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
@@ -190,6 +157,8 @@ impl Wake for Relay {
 mod tests {
     use std::future::{pending, poll_fn, ready};
     use std::pin::pin;
+    use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
 
     use super::*;
 
@@ -222,28 +191,21 @@ mod tests {
         assert!(hurried.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
     }
 
+    /// How often that is so is `lookout`'s.
     #[test]
-    fn answers_are_looked_for_and_slept_for_where_they_take_longer() {
+    fn answers_are_looked_for_unless_nothing_was_asked() {
         let mut drive = Drive::new(Box::pin(pending()), Some(Eager::default()));
-        if drive.worth_looking().is_none() {
+        if !drive.lookout.is_worth_it() {
             // One processor: nobody could answer while it is looked for.
             assert!(!is_looked_for(&drive));
             return;
         }
-        drive.patience = Duration::MAX;
+        drive.lookout.patience = Duration::MAX;
         assert!((0..9).all(|_| is_looked_for(&drive)));
-        // Each that comes too late is followed by twice as many that are not looked for.
-        drive.patience = Duration::ZERO;
-        for sleeps in [1, 2, 4, 8, 16, 32, 64, 64] {
-            assert!(is_looked_for(&drive));
-            ask_nothing(&drive);
-            assert!(!(0..sleeps).any(|_| is_looked_for(&drive)));
-        }
-        // One that comes in time is as good as the first.
-        drive.patience = Duration::MAX;
+        drive.lookout.patience = Duration::ZERO;
         assert!(is_looked_for(&drive));
-        drive.patience = Duration::ZERO;
-        assert!(is_looked_for(&drive) && !is_looked_for(&drive) && is_looked_for(&drive));
+        ask_nothing(&drive);
+        assert!(!is_looked_for(&drive) && is_looked_for(&drive));
     }
 
     #[test]

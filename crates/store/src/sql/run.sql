@@ -68,7 +68,7 @@ WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_ac
 ORDER BY sort_rank, ready_at LIMIT 1;
 
 -- name: run_claim
-UPDATE run {{by_key}} SET {{as_claimed}}
+UPDATE {{or_fail}} run {{by_key}} SET {{as_claimed}}
 WHERE {{these_runs}} AND status = :from;
 
 -- name: run_wake_select
@@ -100,6 +100,13 @@ WHERE {{these_runs}} AND worker = :worker AND status = 'PENDING' AND parked = 0;
 UPDATE run SET prev_status = status, status = :to, output = :output, error = :error, worker = '',
     wake_at = {{never}}, parked = 0, waits = '', finished_at = :now, updated_at = :now
 WHERE workspace = :workspace AND run_id = :run_id AND status = :from AND epoch = :epoch;
+
+-- The same with its fence, unless somebody is to be told: then there is nothing to be asked before.
+-- name: run_end_untold
+UPDATE run SET prev_status = status, status = :to, output = :output, error = :error, worker = '',
+    wake_at = {{never}}, parked = 0, waits = '', finished_at = :now, updated_at = :now
+WHERE workspace = :workspace AND run_id = :run_id AND status = :from AND epoch = :epoch
+    AND worker = :worker AND {{untold}};
 
 -- name: run_stop
 UPDATE run SET prev_status = status, status = :to, error = :error, worker = '', epoch = epoch + 1,

@@ -1,5 +1,6 @@
 //! A SQLite connection: its settings, its errors, and the gate over it.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ErrorCode, ToSql};
+use rusqlite::{Connection, ErrorCode, PrepFlags, Statement, ToSql};
 
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::gate::{Bound, Memo, Params, Row, Tx, Value};
 use crate::migrate::{self, VERSION, VERSION_TABLE};
-use crate::statement;
+use crate::statement::{self, Rendered};
 use crate::tally::Counters;
 
 /// The place of a database that lives in memory alone.
@@ -144,46 +145,124 @@ pub(super) fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// The gate over a connection, owned or borrowed.
-pub(super) struct SqliteTx<C> {
-    connection: C,
+/// What a commit waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Disk {
+    /// Until it is on disk: `synchronous=FULL`.
+    Waits,
+    /// Nothing. It is on disk with the next that waits, or lost with all that came after it.
+    Runs,
+}
+
+/// The gate over a connection.
+pub(super) struct SqliteTx<'c> {
+    connection: &'c Connection,
     counters: Arc<Counters>,
     /// Set by every statement that changed something or failed; whoever asks resets it.
     pub(super) wrote: bool,
+    /// The same, but for claims.
+    pub(super) wrote_more: bool,
     memo: Memo,
+    disk: Disk,
+    /// Statements by the address of their text, which is looked up sooner than the text.
+    kept: HashMap<usize, Statement<'c>>,
+    keeps: usize,
 }
 
-impl<C: std::borrow::Borrow<Connection>> SqliteTx<C> {
-    pub(super) fn new(connection: C, counters: Arc<Counters>) -> Self {
-        Self { connection, counters, wrote: false, memo: Memo::default() }
+/// Statements that a writer keeps; others are the connection's to keep.
+const KEPT: usize = 256;
+/// Values up to this size may stay with a statement until it is used again.
+const SMALL: usize = 4096;
+
+impl<'c> SqliteTx<'c> {
+    pub(super) fn new(connection: &'c Connection, counters: Arc<Counters>) -> Self {
+        Self {
+            connection,
+            counters,
+            wrote: false,
+            wrote_more: false,
+            memo: Memo::default(),
+            disk: Disk::Waits,
+            kept: HashMap::new(),
+            keeps: 0,
+        }
     }
 
-    pub(super) fn connection(&self) -> &Connection {
-        self.connection.borrow()
+    /// For somebody who runs the same statements again and again.
+    pub(super) fn keeping(connection: &'c Connection, counters: Arc<Counters>) -> Self {
+        Self { keeps: KEPT, ..Self::new(connection, counters) }
+    }
+
+    pub(super) fn connection(&self) -> &'c Connection {
+        self.connection
     }
 
     pub(super) fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    pub(super) fn into_inner(self) -> C {
-        self.connection
-    }
-
     /// Begins a transaction that may write.
-    pub(super) fn begin(&mut self) -> Result<(), Error> {
+    pub(super) fn begin(&mut self, disk: Disk) -> Result<(), Error> {
+        if self.disk != disk {
+            let level = match disk {
+                Disk::Waits => "PRAGMA synchronous = FULL",
+                Disk::Runs => "PRAGMA synchronous = NORMAL",
+            };
+            self.connection.execute_batch(level).map_err(sorted)?;
+            self.disk = disk;
+        }
         self.memo.clear();
         self.batch("BEGIN IMMEDIATE")
     }
 
     pub(super) fn batch(&self, sql: &str) -> Result<(), Error> {
-        let mut statement = self.connection().prepare_cached(sql).map_err(sorted)?;
+        let mut statement = self.connection.prepare_cached(sql).map_err(sorted)?;
         statement.raw_execute().map_err(sorted)?;
         Ok(())
     }
+
+    /// Has a statement run by somebody.
+    fn with<T>(
+        &mut self,
+        rendered: &'static Rendered,
+        run: impl FnOnce(&mut Statement<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        let address = rendered.sql.as_ptr() as usize;
+        if !self.kept.contains_key(&address) {
+            if self.kept.len() >= self.keeps {
+                let mut statement =
+                    self.connection.prepare_cached(&rendered.sql).map_err(sorted)?;
+                return run(&mut statement).map_err(sorted);
+            }
+            let flags = PrepFlags::SQLITE_PREPARE_PERSISTENT;
+            let made = self.connection.prepare_with_flags(&rendered.sql, flags).map_err(sorted)?;
+            self.kept.insert(address, made);
+        }
+        let statement = self.kept.get_mut(&address).expect("invariant: it was just kept");
+        run(statement).map_err(sorted)
+    }
 }
 
-impl<C: std::borrow::Borrow<Connection>> Tx for SqliteTx<C> {
+/// Gives a statement its values.
+fn bind(statement: &mut Statement<'_>, values: &[Bound<'_>]) -> rusqlite::Result<()> {
+    for (place, value) in values.iter().enumerate() {
+        statement.raw_bind_parameter(place + 1, value)?;
+    }
+    Ok(())
+}
+
+/// Takes values back that are too large to be kept until the statement is used again.
+fn unbind(statement: &mut Statement<'_>, values: &[Bound<'_>]) {
+    let size = |value: &Bound<'_>| match value {
+        Bound::Text(Some(text)) => text.len(),
+        _ => 0,
+    };
+    if values.iter().map(size).sum::<usize>() > SMALL {
+        statement.clear_bindings();
+    }
+}
+
+impl Tx for SqliteTx<'_> {
     fn memo(&mut self) -> Option<&mut Memo> {
         Some(&mut self.memo)
     }
@@ -191,12 +270,18 @@ impl<C: std::borrow::Borrow<Connection>> Tx for SqliteTx<C> {
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
         self.counters.statement();
         let rendered = statement::render(Dialect::Sqlite, name, "", params);
-        let mut statement = self.connection().prepare_cached(&rendered.sql).map_err(sorted)?;
         let values = rendered.bind(params);
-        let changed = statement.execute(rusqlite::params_from_iter(&values)).map_err(sorted);
-        drop(statement);
+        let changed = self.with(rendered, |statement| {
+            bind(statement, &values)?;
+            let changed = statement.raw_execute();
+            unbind(statement, &values);
+            changed
+        });
         // A statement that failed may have written some of its rows.
-        self.wrote |= !matches!(changed, Ok(0));
+        if !matches!(changed, Ok(0)) {
+            self.wrote = true;
+            self.wrote_more |= name != "run_claim";
+        }
         Ok(changed? as u64)
     }
 
@@ -208,20 +293,31 @@ impl<C: std::borrow::Borrow<Connection>> Tx for SqliteTx<C> {
     ) -> Result<Vec<Row>, Error> {
         self.counters.statement();
         let rendered = statement::render(Dialect::Sqlite, name, conditions, params);
-        let mut statement = self.connection().prepare_cached(&rendered.sql).map_err(sorted)?;
-        let columns = statement.column_count();
         let values = rendered.bind(params);
-        let mut rows = statement.query(rusqlite::params_from_iter(&values)).map_err(sorted)?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next().map_err(sorted)? {
-            let mut read = Vec::with_capacity(columns);
-            for column in 0..columns {
-                read.push(value(row.get_ref(column).map_err(sorted)?)?);
-            }
-            found.push(Row::new(read));
-        }
-        Ok(found)
+        self.with(rendered, |statement| {
+            bind(statement, &values)?;
+            let found = read(statement);
+            unbind(statement, &values);
+            found
+        })?
     }
+}
+
+/// The rows of a statement that has its values.
+fn read(statement: &mut Statement<'_>) -> rusqlite::Result<Result<Vec<Row>, Error>> {
+    let columns = statement.column_count();
+    let (mut rows, mut found) = (statement.raw_query(), Vec::new());
+    while let Some(row) = rows.next()? {
+        let mut read = Vec::with_capacity(columns);
+        for column in 0..columns {
+            match value(row.get_ref(column)?) {
+                Ok(value) => read.push(value),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        found.push(Row::new(read));
+    }
+    Ok(Ok(found))
 }
 
 fn value(value: ValueRef<'_>) -> Result<Value<'static>, Error> {

@@ -25,7 +25,7 @@ impl Work {
     /// Runs the work and writes the records, inside the writer's transaction.
     pub(super) fn perform(
         &self,
-        tx: &mut SqliteTx<Connection>,
+        tx: &mut SqliteTx<'_>,
         records: &Record,
     ) -> Result<(Written, Outcome), Error> {
         tx.batch("SAVEPOINT work")?;

@@ -2,9 +2,13 @@
 //!
 //! Invariants: an answer goes out after its commit; a failing task takes back its own writes and
 //! nobody else's. A batch is first applied as it is, because nearly always nothing fails; if one
-//! of it does, all of it is taken back and applied again with a savepoint around each task.
+//! of it does, all of it is taken back and applied again with a savepoint around each task. A
+//! commit waits for the disk unless it holds a claim from a queue and nothing else.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
@@ -14,18 +18,21 @@ use steadfast_core::limits;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
-use super::connection::{SqliteTx, now};
+use super::connection::{Disk, SqliteTx, now};
 use super::work::Work;
 use crate::apply;
 use crate::backend::Job;
 use crate::error::Error;
-use crate::op::{Record, Reply, Written};
+use crate::op::{Dequeue, Op, Record, Reply, Written};
 use crate::tally::Counters;
 
 /// Tasks that may wait for the writer; beyond it, callers wait to hand theirs in.
 const WAITING: usize = 8192;
 /// How long the writer stays awake for the next task: about what being woken takes.
 const AWAKE: Duration = Duration::from_micros(60);
+/// How long a small batch waits for each further task, if the one before was twice as large: those
+/// who were answered together come back together, one after the other.
+const GATHER: Duration = Duration::from_micros(40);
 
 /// Something to do in the next commit.
 pub(super) enum Task {
@@ -62,12 +69,13 @@ type Answers = Vec<Result<Got, Error>>;
 pub(super) fn spawn(
     connection: Connection,
     counters: Arc<Counters>,
+    is_crowd: Arc<AtomicBool>,
 ) -> Result<mpsc::Sender<Task>, Error> {
-    let (tasks, mut waiting) = mpsc::channel(WAITING);
+    let (tasks, waiting) = mpsc::channel(WAITING);
     let body = move || {
-        let mut tx = SqliteTx::new(connection, counters);
-        while let Some(first) = next(&mut waiting) {
-            let (batch, committed) = commit(&mut tx, first, &mut waiting);
+        let mut writer = Writer::new(&connection, counters, waiting, is_crowd);
+        while let Some(first) = writer.next() {
+            let (batch, committed) = writer.commit(first);
             answer(batch, committed);
         }
     };
@@ -78,64 +86,180 @@ pub(super) fn spawn(
     Ok(tasks)
 }
 
-/// The next task. Whoever was answered last often sends one within microseconds, and to be woken
-/// for it takes longer than to stay awake that long.
-fn next(waiting: &mut mpsc::Receiver<Task>) -> Option<Task> {
-    let answered = Instant::now();
-    while answered.elapsed() < AWAKE {
-        match waiting.try_recv() {
-            Ok(task) => return Some(task),
-            Err(TryRecvError::Disconnected) => return None,
-            Err(TryRecvError::Empty) => std::hint::spin_loop(),
+/// Claims that are to go the long way, by workspace and queue: how many more.
+#[derive(Default)]
+struct LongWays(HashMap<(String, String), u32>);
+
+impl LongWays {
+    /// So many, after one that could not go the short way.
+    const MANY: u32 = 64;
+
+    /// Whether the next claim from a queue may go the short way.
+    fn is_short(&mut self, claim: &Dequeue) -> bool {
+        // Most often there is none, and nothing to be made for the look.
+        if self.0.is_empty() {
+            return true;
         }
+        let key = (claim.workspace.clone(), claim.queue.clone());
+        let Entry::Occupied(mut left) = self.0.entry(key) else { return true };
+        *left.get_mut() -= 1;
+        if *left.get() == 0 {
+            left.remove();
+        }
+        false
     }
-    waiting.blocking_recv()
+
+    fn note(&mut self, claim: &Dequeue) {
+        self.0.insert((claim.workspace.clone(), claim.queue.clone()), Self::MANY);
+    }
 }
 
-/// One commit: the first task and whatever else waits by then.
-fn commit(
-    tx: &mut SqliteTx<Connection>,
-    first: Task,
-    waiting: &mut mpsc::Receiver<Task>,
-) -> (Vec<Task>, Result<Answers, Error>) {
-    let mut batch = Vec::new();
-    let mut next = Some(first);
-    let trusting = transaction(tx, |tx| {
-        let mut answers = Answers::new();
-        while let Some(task) = next.take() {
-            tx.wrote = false;
-            let got = perform(tx, &task);
-            let spoils = tx.wrote && !got.as_ref().is_ok_and(Got::stays);
-            batch.push(task);
-            if spoils {
-                return Ok(None);
-            }
-            answers.push(got);
-            if answers.len() < limits::COMMIT_BATCH {
-                next = waiting.try_recv().ok();
-            }
+/// Whether runs are taken from a queue.
+fn is_claim(task: &Task) -> bool {
+    matches!(task, Task::Job(job) if matches!(&*job.op, Op::Dequeue(_)))
+}
+
+/// What waits for the writer.
+struct Waiting(mpsc::Receiver<Task>);
+
+impl Waiting {
+    /// The next task, if it comes within a time for which it is not worth sleeping.
+    fn soon(&mut self, patience: Duration) -> Result<Task, TryRecvError> {
+        let mut came = self.0.try_recv();
+        if patience.is_zero() || came.is_ok() {
+            return came;
         }
-        Ok(Some(answers))
-    });
-    // The first task is still there if not even a transaction could be begun.
-    batch.extend(next);
-    let answers = match trusting {
-        Ok(Some(answers)) => Ok(answers),
-        Ok(None) => {
-            transaction(tx, |tx| Ok(Some(batch.iter().map(|task| alone(tx, task)).collect())))
-                .map(Option::unwrap_or_default)
+        let begun = Instant::now();
+        while matches!(came, Err(TryRecvError::Empty)) && begun.elapsed() < patience {
+            std::hint::spin_loop();
+            came = self.0.try_recv();
         }
-        Err(error) => Err(error),
-    };
-    (batch, answers)
+        came
+    }
+
+    /// The next task that can be part of a commit: claims have commits of their own.
+    fn more(&mut self, patience: Duration, claims: &mut VecDeque<Task>) -> Option<Task> {
+        while let Ok(task) = self.soon(patience) {
+            if !is_claim(&task) {
+                return Some(task);
+            }
+            claims.push_back(task);
+        }
+        None
+    }
+}
+
+struct Writer<'c> {
+    tx: SqliteTx<'c>,
+    waiting: Waiting,
+    /// Claims that came while others were carried out.
+    claims: VecDeque<Task>,
+    long: LongWays,
+    /// How many were committed together the last time, and, for all to see, whether several were.
+    last: usize,
+    is_crowd: Arc<AtomicBool>,
+}
+
+impl<'c> Writer<'c> {
+    fn new(
+        connection: &'c Connection,
+        counters: Arc<Counters>,
+        waiting: mpsc::Receiver<Task>,
+        is_crowd: Arc<AtomicBool>,
+    ) -> Self {
+        let (tx, waiting) = (SqliteTx::keeping(connection, counters), Waiting(waiting));
+        let (claims, long) = (VecDeque::new(), LongWays::default());
+        Self { tx, waiting, claims, long, last: 0, is_crowd }
+    }
+
+    /// The next task: a claim, if one waits, since others execute what it takes while the rest is
+    /// written. Whoever was answered last often sends something within microseconds, and to be
+    /// woken for it takes longer than to stay awake that long.
+    fn next(&mut self) -> Option<Task> {
+        if let Some(claim) = self.claims.pop_front() {
+            return Some(claim);
+        }
+        match self.waiting.soon(AWAKE) {
+            Err(TryRecvError::Empty) => self.waiting.0.blocking_recv(),
+            came => came.ok(),
+        }
+    }
+
+    /// One commit: the first task and whatever else waits by then.
+    fn commit(&mut self, first: Task) -> (Vec<Task>, Result<Answers, Error>) {
+        if let Some(claimed) = self.claim(&first) {
+            return (vec![first], claimed);
+        }
+        let mut batch = Vec::new();
+        let mut next = Some(first);
+        let trusting = transaction(&mut self.tx, Disk::Waits, |tx| {
+            let mut answers = Answers::new();
+            while let Some(task) = next.take() {
+                tx.wrote = false;
+                let got = perform(tx, &task);
+                let spoils = tx.wrote && !got.as_ref().is_ok_and(Got::stays);
+                batch.push(task);
+                if spoils {
+                    return Ok(None);
+                }
+                answers.push(got);
+                next = match answers.len() {
+                    limits::COMMIT_BATCH.. => None,
+                    some if some < self.last / 2 => self.waiting.more(GATHER, &mut self.claims),
+                    _ => self.waiting.more(Duration::ZERO, &mut self.claims),
+                };
+            }
+            Ok(Some(answers))
+        });
+        // The first task is still there if not even a transaction could be begun.
+        batch.extend(next);
+        self.last = batch.len();
+        self.is_crowd.store(self.last > 1, Ordering::Relaxed);
+        let answers = match trusting {
+            Ok(Some(answers)) => Ok(answers),
+            Ok(None) => {
+                let each =
+                    |tx: &mut SqliteTx<'_>| batch.iter().map(|task| alone(tx, task)).collect();
+                transaction(&mut self.tx, Disk::Waits, |tx| Ok(Some(each(tx))))
+                    .map(Option::unwrap_or_default)
+            }
+            Err(error) => Err(error),
+        };
+        (batch, answers)
+    }
+
+    /// Claims from a queue without waiting for the disk: what is written under a claim waits for
+    /// both, and one that is lost is as if it had not been. `None` if it is no claim, if more than
+    /// claims would be written (the end of a command whose time is up, say), or if it fails.
+    fn claim(&mut self, task: &Task) -> Option<Result<Answers, Error>> {
+        let Task::Job(job) = task else { return None };
+        let Op::Dequeue(claim) = &*job.op else { return None };
+        if !self.long.is_short(claim) {
+            return None;
+        }
+        let claimed = transaction(&mut self.tx, Disk::Runs, |tx| {
+            tx.wrote_more = false;
+            let got = perform(tx, task)?;
+            Ok((!tx.wrote_more).then(|| vec![Ok(got)]))
+        });
+        match claimed {
+            Ok(Some(answers)) => Some(Ok(answers)),
+            Ok(None) => {
+                self.long.note(claim);
+                None
+            }
+            Err(_) => None,
+        }
+    }
 }
 
 /// Commits what the body did, or takes all of it back if it gives nothing.
 fn transaction(
-    tx: &mut SqliteTx<Connection>,
-    body: impl FnOnce(&mut SqliteTx<Connection>) -> Result<Option<Answers>, Error>,
+    tx: &mut SqliteTx<'_>,
+    disk: Disk,
+    body: impl FnOnce(&mut SqliteTx<'_>) -> Result<Option<Answers>, Error>,
 ) -> Result<Option<Answers>, Error> {
-    tx.begin()?;
+    tx.begin(disk)?;
     let done = body(tx);
     if let Ok(Some(_)) = &done {
         match tx.batch("COMMIT") {
@@ -176,7 +300,7 @@ fn answer(batch: Vec<Task>, committed: Result<Answers, Error>) {
     }
 }
 
-fn perform(tx: &mut SqliteTx<Connection>, task: &Task) -> Result<Got, Error> {
+fn perform(tx: &mut SqliteTx<'_>, task: &Task) -> Result<Got, Error> {
     match task {
         Task::Job(job) => now(apply::apply(tx, &job.op)).map(Got::Reply),
         Task::Transact(task) => {
@@ -189,7 +313,7 @@ fn perform(tx: &mut SqliteTx<Connection>, task: &Task) -> Result<Got, Error> {
 }
 
 /// Does one thing under a savepoint, so that its failure is its own.
-fn alone(tx: &mut SqliteTx<Connection>, task: &Task) -> Result<Got, Error> {
+fn alone(tx: &mut SqliteTx<'_>, task: &Task) -> Result<Got, Error> {
     tx.batch("SAVEPOINT one")?;
     let got = perform(tx, task);
     if !got.as_ref().is_ok_and(Got::stays) {
@@ -197,4 +321,130 @@ fn alone(tx: &mut SqliteTx<Connection>, task: &Task) -> Result<Got, Error> {
     }
     tx.batch("RELEASE one")?;
     got
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::{Claimed, PutQueue, QueueRow, Start};
+    use crate::sqlite::connection::{MEMORY, open_ready};
+    use steadfast_core::Timestamp;
+
+    const NOW: Timestamp = Timestamp::from_micros(1);
+
+    fn start(run_id: &str, queue: &str) -> Op {
+        Op::Start(Start {
+            workspace: "w".into(),
+            run_id: run_id.into(),
+            workflow: "order".into(),
+            input: "1".into(),
+            queue: queue.into(),
+            partition: String::new(),
+            priority: 0,
+            dedupe_id: String::new(),
+            app_version: String::new(),
+            max_attempts: 1,
+            ready_at: NOW,
+            timeout: None,
+            deadline_at: None,
+            parent: String::new(),
+            detached: false,
+            seed: 0,
+            context: None,
+            claim: None,
+            rest: None,
+            now: NOW,
+        })
+    }
+
+    fn claim(queue: &str) -> Op {
+        Op::Dequeue(Dequeue {
+            workspace: "w".into(),
+            queue: queue.into(),
+            worker: "me".into(),
+            app_version: String::new(),
+            limit: 1,
+            worker_has: Vec::new(),
+            after_partition: String::new(),
+            behind: None,
+            lease_until: Timestamp::from_micros(9),
+            now: NOW,
+        })
+    }
+
+    fn queue(name: &str, rate: Option<(i64, Duration)>) -> Op {
+        let queue = QueueRow { name: name.into(), rate, ..QueueRow::default() };
+        Op::PutQueue(PutQueue { workspace: "w".into(), queue, now: NOW })
+    }
+
+    fn task(op: Op) -> Task {
+        Task::Job(Job { op: Arc::new(op), reply: oneshot::channel().0 })
+    }
+
+    /// A writer, and who sends it tasks.
+    fn writer(connection: &Connection) -> (Writer<'_>, mpsc::Sender<Task>) {
+        let (tasks, waiting) = mpsc::channel(WAITING);
+        (Writer::new(connection, Arc::default(), waiting, Arc::default()), tasks)
+    }
+
+    /// What one operation comes to, and how its commit was made: 2 waits for the disk.
+    fn commit(writer: &mut Writer<'_>, op: Op) -> (Reply, i64) {
+        let (_, committed) = writer.commit(task(op));
+        let level = "PRAGMA synchronous";
+        let level = writer.tx.connection().query_row(level, [], |row| row.get(0)).unwrap();
+        match committed.unwrap().pop() {
+            Some(Ok(Got::Reply(reply))) => (reply, level),
+            _ => panic!("an operation gives a reply"),
+        }
+    }
+
+    fn run_ids(reply: &Reply) -> Vec<&str> {
+        let Reply::Dequeue(Claimed { runs, .. }) = reply else { panic!("{reply:?}") };
+        runs.iter().map(|run| run.run_id.as_str()).collect()
+    }
+
+    #[test]
+    fn only_a_claim_and_nothing_else_does_not_wait_for_the_disk() {
+        let connection = open_ready(MEMORY).unwrap();
+        let (mut writer, _tasks) = writer(&connection);
+        let rate = Some((100, Duration::from_secs(1)));
+        assert_eq!(commit(&mut writer, queue("plain", None)).1, 2);
+        assert_eq!(commit(&mut writer, queue("rated", rate)).1, 2);
+        for n in 0..200 {
+            let (plain, rated) = (format!("p{n:03}"), format!("r{n:03}"));
+            assert_eq!(commit(&mut writer, start(&plain, "plain")).1, 2);
+            assert_eq!(commit(&mut writer, start(&rated, "rated")).1, 2);
+            let (claimed, level) = commit(&mut writer, claim("plain"));
+            assert_eq!((run_ids(&claimed), level), (vec![plain.as_str()], 1));
+            if n < 90 {
+                // What is started within a rate is counted, and must not be forgotten.
+                let (claimed, level) = commit(&mut writer, claim("rated"));
+                assert_eq!((run_ids(&claimed), level), (vec![rated.as_str()], 2));
+            }
+        }
+        assert_eq!(commit(&mut writer, queue("rated", None)).1, 2);
+        let mut levels = (0..100).map(|_| commit(&mut writer, claim("rated")).1);
+        assert!(levels.any(|level| level == 1), "a queue whose rate is gone is found out");
+    }
+
+    #[test]
+    fn claims_that_come_among_others_go_before_what_comes_next() {
+        let connection = open_ready(MEMORY).unwrap();
+        let (mut writer, tasks) = writer(&connection);
+        commit(&mut writer, queue("q", None));
+        for op in [start("a", "q"), claim("q"), start("b", "q")] {
+            assert!(tasks.try_send(task(op)).is_ok());
+        }
+        let first = writer.next().unwrap();
+        assert_eq!(writer.commit(first).0.len(), 2, "both starts");
+        assert!(tasks.try_send(task(start("c", "q"))).is_ok());
+        let next = writer.next().unwrap();
+        assert!(is_claim(&next));
+        let Ok(claimed) = writer.commit(next).1 else { panic!("a claim") };
+        let [Ok(Got::Reply(reply))] = &claimed[..] else { panic!("one reply") };
+        assert_eq!(run_ids(reply), ["a"]);
+        drop(tasks);
+        assert!(writer.next().is_some_and(|task| !is_claim(&task)));
+        assert!(writer.next().is_none(), "nobody is left");
+    }
 }
