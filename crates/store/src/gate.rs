@@ -196,6 +196,12 @@ pub(crate) trait Tx {
         None
     }
 
+    /// Whether a statement is no way to a server and back, so that one in vain costs next to
+    /// nothing.
+    fn is_near(&self) -> bool {
+        false
+    }
+
     /// Runs a named statement; gives the number of rows it changed.
     async fn execute(&mut self, statement: &'static str, params: Params<'_>) -> Result<u64, Error>;
 

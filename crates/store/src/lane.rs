@@ -26,7 +26,7 @@ use crate::busy::{Busy, Meter};
 use crate::error::Error;
 use crate::op::{Entry, Op, Reply, Started, With};
 use crate::session::{self, Begin, Connect, Session};
-use place::{order, place};
+use place::{is_claim, order, place};
 
 /// Writers of what concerns one run: while one waits for the disk, the other gathers. More would
 /// make smaller batches, and much of what a batch costs does not depend on its size. Claims have
@@ -178,7 +178,7 @@ impl<C: Connect> Lane<C> {
     /// Carries out a batch, one way or another, and answers it.
     async fn commit(&mut self, mut batch: Vec<Job>) {
         if batch.len() > 1 {
-            if batch.iter().all(|job| job.op.is_claim()) {
+            if batch.iter().all(|job| is_claim(&job.op)) {
                 batch.sort_by(|one, other| order(&one.op).cmp(&order(&other.op)));
             }
             batch = self.together(batch, Manner::AtOnce).await;

@@ -29,6 +29,8 @@ mod gate;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod lane;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod long_way;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod lookout;
 mod migrate;
 pub mod op;

@@ -6,7 +6,11 @@
 //! which somebody else needs to make the answer.
 
 use std::sync::LazyLock;
+#[cfg(feature = "sqlite")]
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::{AtomicU32, Ordering};
+#[cfg(feature = "sqlite")]
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// For how long an answer is looked for: a commit on a quiet disk takes half of it. Others who are
@@ -16,6 +20,13 @@ const PATIENCE: Duration = Duration::from_micros(500);
 /// first, and twice as many after each that follows.
 const SLEEPS: u32 = 64;
 
+/// Whether somebody else can work while this thread looks.
+pub(crate) fn has_company() -> bool {
+    *PROCESSORS > 1
+}
+
+static PROCESSORS: LazyLock<usize> =
+    LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
 /// What was learned of answers from one place.
 pub(crate) struct Lookout {
     pub(crate) patience: Duration,
@@ -34,11 +45,9 @@ impl Lookout {
     /// Whether the next answer is likely to come while it is looked for, and somebody else can
     /// make it. Who is told so looks.
     pub(crate) fn is_worth_it(&self) -> bool {
-        static IS_ALONE: LazyLock<bool> =
-            LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from) == 1);
         let one_less = |sleeps: u32| sleeps.checked_sub(1);
         let sleeps = || self.sleeps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
-        !*IS_ALONE && sleeps().is_err()
+        has_company() && sleeps().is_err()
     }
 
     /// Looks until there is an answer or patience ends.
@@ -61,6 +70,44 @@ impl Lookout {
         self.next_sleeps.store(next, Ordering::Relaxed);
         found
     }
+}
+
+#[cfg(feature = "sqlite")]
+/// The right to look, where many could want to: half of the processors are for that.
+pub(crate) struct Seat(());
+
+#[cfg(feature = "sqlite")]
+static SEATS_TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+#[cfg(feature = "sqlite")]
+impl Seat {
+    /// A right, if one is left.
+    pub(crate) fn take() -> Option<Self> {
+        // Given back at once if it was one too many.
+        let seat = (SEATS_TAKEN.fetch_add(1, Ordering::Relaxed), Self(()));
+        (seat.0 < *PROCESSORS / 2).then_some(seat.1)
+    }
+}
+
+#[cfg(feature = "sqlite")]
+impl Drop for Seat {
+    fn drop(&mut self) {
+        SEATS_TAKEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(feature = "sqlite")]
+/// Lets those go first who are ready to run on this thread.
+pub(crate) async fn others_first() {
+    let mut waited = false;
+    let turn = std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    });
+    turn.await;
 }
 
 #[cfg(test)]

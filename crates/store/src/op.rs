@@ -173,13 +173,6 @@ macro_rules! operations {
     };
 }
 
-impl Op {
-    /// Whether the operation takes runs for a worker.
-    pub(crate) fn is_claim(&self) -> bool {
-        matches!(self, Op::Dequeue(_) | Op::Wake(_))
-    }
-}
-
 #[derive(PartialEq)]
 enum Access {
     Read,

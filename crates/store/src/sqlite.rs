@@ -1,9 +1,11 @@
 //! The store on SQLite: one writer thread, group commit, readers beside it.
 //!
 //! Invariants: every write goes through the one writer, in a transaction that is durable
-//! (`synchronous=FULL`) before any of its answers goes out; while a commit runs, the next batch
-//! gathers; a failing operation is rolled back alone, by its savepoint.
-//! Deliberately absent: timers for batching. An idle store commits at once.
+//! (`synchronous=FULL`) before any of its answers goes out, but for claims from a queue, which what
+//! is written under them brings to disk (decision 25); while a commit runs, the next batch gathers;
+//! a failing operation is rolled back alone, by its savepoint.
+//! Deliberately absent: timers for batching. Who is alone is committed at once; of several who were
+//! answered together, the first to come back waits some microseconds for the others.
 
 mod connection;
 mod watch;
@@ -27,7 +29,7 @@ pub use work::{Work, start_in};
 use crate::apply;
 use crate::backend::{Job, patiently};
 use crate::error::Error;
-use crate::lookout::Lookout;
+use crate::lookout::{self, Lookout, Seat};
 use crate::op::{Op, Record, Reply, Store, Written};
 use crate::tally::{Counters, Tally};
 use connection::SqliteTx;
@@ -120,6 +122,8 @@ impl Sqlite {
         self.tasks.send(make(reply)).await.map_err(|_| Error::Closed)?;
         if manner == Wait::Looking
             && self.is_alone()
+            && self.is_still_alone().await
+            && let Some(_seat) = Seat::take()
             && self.lookout.is_worth_it()
             && let Some(answered) = self.lookout.look(|| answer.try_recv().transpose())
         {
@@ -132,6 +136,13 @@ impl Sqlite {
     /// seems so, too.
     fn is_alone(&self) -> bool {
         self.open.load(Ordering::Relaxed) == 1 && !self.is_crowd.load(Ordering::Relaxed)
+    }
+
+    /// The same after those have had their turn who are ready to run on this thread: looking would
+    /// keep them from sending what could share the commit.
+    async fn is_still_alone(&self) -> bool {
+        lookout::others_first().await;
+        self.is_alone()
     }
 
     async fn once(&self, op: Arc<Op>) -> Result<Reply, Error> {
@@ -222,5 +233,58 @@ impl Store for Sqlite {
             };
             patiently("transact", transact).await
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Start;
+    use steadfast_core::Timestamp;
+
+    /// A plain start.
+    pub(super) fn start(run_id: &str) -> Start {
+        let now = Timestamp::from_micros(1);
+        Start {
+            workspace: "w".into(),
+            run_id: run_id.into(),
+            workflow: "order".into(),
+            input: "1".into(),
+            queue: crate::op::DEFAULT_QUEUE.into(),
+            partition: String::new(),
+            priority: 0,
+            dedupe_id: String::new(),
+            app_version: String::new(),
+            max_attempts: 1,
+            ready_at: now,
+            timeout: None,
+            deadline_at: None,
+            parent: String::new(),
+            detached: false,
+            seed: 0,
+            context: None,
+            claim: None,
+            rest: None,
+            now,
+        }
+    }
+
+    /// Whoever looks for an answer keeps others on its thread from sending: the first must not
+    /// believe that it is alone.
+    #[tokio::test]
+    async fn many_on_one_thread_share_commits() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", dir.path().join("store.db").display());
+        let store = Arc::new(Sqlite::open(&url).await.unwrap());
+        let before = store.tally();
+        let send = |n| {
+            let store = store.clone();
+            tokio::spawn(async move { store.call(Op::Start(start(&format!("r{n}")))).await })
+        };
+        for sent in (0..100).map(send).collect::<Vec<_>>() {
+            sent.await.unwrap().unwrap();
+        }
+        let commits = store.tally().since(before).commits;
+        assert!(commits <= 20, "{commits} commits for 100 starts");
     }
 }

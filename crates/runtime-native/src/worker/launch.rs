@@ -45,22 +45,21 @@ impl Core {
         told.await.unwrap_or_else(|_| Err(steadfast_store::Error::Closed.into()))
     }
 
-    /// Executes claimed runs, each as a task of its own. They are counted at once and begin
+    /// Executes claimed runs, each as a task of its own. They are counted at once; several begin
     /// elsewhere, so that whoever claimed them can claim more meanwhile.
     pub(super) fn launch(self: &Arc<Self>, runs: impl Iterator<Item = op::RunRow>) {
-        let launches: Vec<Launch> = runs.map(|run| self.enter(run, true, None)).collect();
-        if launches.is_empty() {
-            return;
+        let mut launches: Vec<Launch> = runs.map(|run| self.enter(run, true, None)).collect();
+        if launches.len() < 2 {
+            return launches.pop().into_iter().for_each(|launch| self.spawn_run(launch));
         }
         let core = self.clone();
-        let crew = async move {
-            for launch in launches {
-                let (core, env) = (core.clone(), core.hub.env.clone());
-                let span = span(&launch.run);
-                env.spawn("run", Box::pin(async move { core.live(launch, span).await }));
-            }
-        };
+        let crew = async move { launches.into_iter().for_each(|launch| core.spawn_run(launch)) };
         self.hub.env.spawn("crew", Box::pin(crew));
+    }
+
+    fn spawn_run(self: &Arc<Self>, launch: Launch) {
+        let (core, span) = (self.clone(), span(&launch.run));
+        self.hub.env.spawn("run", Box::pin(async move { core.live(launch, span).await }));
     }
 
     /// Counts a claimed run as live.

@@ -116,7 +116,8 @@ pub(super) async fn finish(tx: &mut impl Tx, op: &Finish) -> Result<Written, Err
     let lease = &op.lease;
     let arrow = end_arrow(op)?;
     let is_plain = op.entries.iter().all(|entry| entry.with.is_none());
-    if is_plain && tx.execute("run_end_untold", &end_fields(op, arrow)).await? == 1 {
+    if is_plain && tx.is_near() && tx.execute("run_end_untold", &end_fields(op, arrow)).await? == 1
+    {
         // If one of the records cannot be, nor can the end: all of it is taken back.
         return write(tx, lease, &op.entries).await;
     }

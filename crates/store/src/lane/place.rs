@@ -10,7 +10,7 @@ use crate::op::Op;
 
 /// The lane of an operation. Reads have sessions of their own; here they would merely wait.
 pub(super) fn place(op: &Op, joins_queues: bool, is_drained: impl FnOnce() -> bool) -> usize {
-    if op.is_claim() {
+    if is_claim(op) {
         return LANES;
     }
     let joins = joins_queues
@@ -23,6 +23,10 @@ pub(super) fn place(op: &Op, joins_queues: bool, is_drained: impl FnOnce() -> bo
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     usize::try_from(hasher.finish() % LANES as u64).unwrap_or(0)
+}
+
+pub(super) fn is_claim(op: &Op) -> bool {
+    matches!(op, Op::Dequeue(_) | Op::Wake(_))
 }
 
 /// The order of claims in a batch: by queue, so that who has several, and somebody else who has the

@@ -3,49 +3,31 @@
 //!
 //! Invariants: what is remembered here costs or spares a try, and decides nothing else.
 
-use std::collections::HashMap;
-
-use crate::op::{Op, Reply};
+use crate::long_way::{LONG_WAY, LongWays};
+use crate::op::{Dequeue, Op, Reply};
 use crate::session::Applied;
-
-/// Claims, or batches, that go the long way once the short one has led nowhere: commands wait
-/// there, say, or the queue has limits that must be counted; somebody is to be told of a run's end.
-const LONG_WAY: u32 = 64;
-
-/// A queue, by its workspace and name.
-type Queue = (String, String);
 
 #[derive(Default)]
 pub(super) struct Ways {
-    /// The queues from which claims at once took nothing although something was there, and for how
-    /// many claims that is not tried again.
-    long: HashMap<Queue, u32>,
-    /// The queue of a claim at once that has just taken nothing.
-    missed: Option<Queue>,
-    /// For how many batches it is not tried to write them at once.
+    /// The queues from which claims at once took nothing although something was there.
+    long: LongWays,
+    /// A claim at once that has just taken nothing.
+    missed: Option<Dequeue>,
+    /// For how many batches it is not tried to write them at once: somebody was to be told of a
+    /// run's end, say.
     long_batches: u32,
-}
-
-fn queue(op: &Op) -> Option<Queue> {
-    match op {
-        Op::Dequeue(op) => Some((op.workspace.clone(), op.queue.clone())),
-        _ => None,
-    }
 }
 
 impl Ways {
     /// Whether it is worth trying to carry an operation out at once.
     pub(super) fn is_short(&mut self, op: &Op) -> bool {
         self.missed = None;
-        let Some(queue) = queue(op) else { return true };
-        match self.long.get_mut(&queue) {
-            Some(0) => self.long.remove(&queue).is_some(),
-            Some(claims) => {
-                *claims -= 1;
-                false
-            }
-            None => true,
+        let Op::Dequeue(claim) = op else { return true };
+        let is_short = self.long.is_short(claim);
+        if !is_short {
+            self.long.go(claim);
         }
+        is_short
     }
 
     /// Whether it is worth trying to write a batch at once.
@@ -62,18 +44,20 @@ impl Ways {
 
     /// An operation was not carried out at once.
     pub(super) fn missed(&mut self, op: &Op) {
-        self.missed = queue(op);
+        if let Op::Dequeue(claim) = op {
+            self.missed = Some(claim.clone());
+        }
     }
 
     /// What the long way came to, after the short one had led nowhere.
     pub(super) fn learn(&mut self, applied: &[Applied]) {
-        let Some(queue) = self.missed.take() else { return };
+        let Some(claim) = self.missed.take() else { return };
         let found = |applied: &Applied| match &applied.reply {
             Reply::Dequeue(claimed) => !claimed.runs.is_empty(),
             _ => false,
         };
         if applied.iter().any(found) {
-            self.long.insert(queue, LONG_WAY);
+            self.long.learn(&claim);
         }
     }
 }

@@ -162,8 +162,14 @@ pub(super) struct SqliteTx<'c> {
     pub(super) wrote: bool,
     /// The same, but for claims.
     pub(super) wrote_more: bool,
+    /// Whether anything was changed since the transaction began.
+    has_written: bool,
     memo: Memo,
     disk: Disk,
+    /// Whether something was committed that is perhaps not on disk yet.
+    runs_ahead: bool,
+    /// Whether a commit failed that should have brought it there.
+    is_doubtful: bool,
     /// Statements by the address of their text, which is looked up sooner than the text.
     kept: HashMap<usize, Statement<'c>>,
     keeps: usize,
@@ -181,8 +187,11 @@ impl<'c> SqliteTx<'c> {
             counters,
             wrote: false,
             wrote_more: false,
+            has_written: false,
             memo: Memo::default(),
             disk: Disk::Waits,
+            runs_ahead: false,
+            is_doubtful: false,
             kept: HashMap::new(),
             keeps: 0,
         }
@@ -203,7 +212,11 @@ impl<'c> SqliteTx<'c> {
 
     /// Begins a transaction that may write.
     pub(super) fn begin(&mut self, disk: Disk) -> Result<(), Error> {
+        if self.is_doubtful {
+            self.begin_journal_anew()?;
+        }
         if self.disk != disk {
+            // It takes effect when it is prepared, and so is prepared anew each time.
             let level = match disk {
                 Disk::Waits => "PRAGMA synchronous = FULL",
                 Disk::Runs => "PRAGMA synchronous = NORMAL",
@@ -212,7 +225,42 @@ impl<'c> SqliteTx<'c> {
             self.disk = disk;
         }
         self.memo.clear();
+        (self.wrote, self.wrote_more, self.has_written) = (false, false, false);
         self.batch("BEGIN IMMEDIATE")
+    }
+
+    /// Ends a transaction, by taking it back if it cannot be committed.
+    pub(super) fn commit(&mut self) -> Result<(), Error> {
+        let done = self.batch("COMMIT");
+        match (&done, self.disk) {
+            (Ok(()), Disk::Runs) => self.runs_ahead |= self.has_written,
+            // Who writes nothing does not wait for the disk.
+            (Ok(()), Disk::Waits) => self.runs_ahead &= !self.has_written,
+            (Err(_), _) => {
+                self.is_doubtful = self.runs_ahead;
+                self.roll_back();
+            }
+        }
+        done
+    }
+
+    pub(super) fn roll_back(&self) {
+        // A severe failure may have ended the transaction by itself, and taking it back cannot fail
+        // in a worse way.
+        let _ = self.batch("ROLLBACK");
+    }
+
+    /// Copies the journal into the file and empties it. The system tells once that it could not
+    /// write, and then takes what it has for written: what was committed before and had not waited
+    /// would be missing under all that follows.
+    fn begin_journal_anew(&mut self) -> Result<(), Error> {
+        let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let is_busy = self.connection.query_row(checkpoint, [], |row| row.get::<_, bool>(0));
+        if is_busy.map_err(sorted)? {
+            return Err(Error::Transient("the journal is in use and cannot be emptied".into()));
+        }
+        (self.is_doubtful, self.runs_ahead) = (false, false);
+        Ok(())
     }
 
     pub(super) fn batch(&self, sql: &str) -> Result<(), Error> {
@@ -267,6 +315,10 @@ impl Tx for SqliteTx<'_> {
         Some(&mut self.memo)
     }
 
+    fn is_near(&self) -> bool {
+        true
+    }
+
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
         self.counters.statement();
         let rendered = statement::render(Dialect::Sqlite, name, "", params);
@@ -279,7 +331,7 @@ impl Tx for SqliteTx<'_> {
         });
         // A statement that failed may have written some of its rows.
         if !matches!(changed, Ok(0)) {
-            self.wrote = true;
+            (self.wrote, self.has_written) = (true, true);
             self.wrote_more |= name != "run_claim";
         }
         Ok(changed? as u64)
@@ -365,6 +417,44 @@ mod tests {
         let refused = open_ready(file.to_str().unwrap()).unwrap_err();
         assert!(matches!(&refused, Error::Refused(why) if why.contains("notes.txt")), "{refused}");
         assert_eq!(std::fs::metadata(&file).unwrap().len(), 3200, "it is left alone");
+    }
+
+    /// A disk that refuses once cannot be had in a test; a commit that fails can.
+    #[test]
+    fn the_journal_begins_anew_after_a_commit_that_failed_if_something_ran_ahead() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("store.db");
+        let connection = open_ready(file.to_str().unwrap()).unwrap();
+        let tables = "CREATE TABLE one (id INTEGER PRIMARY KEY); CREATE TABLE other \
+                      (id INTEGER REFERENCES one DEFERRABLE INITIALLY DEFERRED);";
+        connection.execute_batch(tables).unwrap();
+        let journal = || std::fs::metadata(dir.path().join("store.db-wal")).unwrap().len();
+        let mut tx = SqliteTx::new(&connection, Arc::default());
+        let fail = |tx: &mut SqliteTx<'_>| {
+            tx.begin(Disk::Waits).unwrap();
+            connection.execute("INSERT INTO other VALUES (1)", []).unwrap();
+            assert!(tx.commit().is_err());
+        };
+        let put = |tx: &mut SqliteTx<'_>, id: i64, disk| {
+            tx.begin(disk).unwrap();
+            connection.execute("INSERT INTO one VALUES (?1)", [id]).unwrap();
+            tx.has_written = true;
+            tx.commit().unwrap();
+        };
+        fail(&mut tx);
+        put(&mut tx, 7, Disk::Runs);
+        assert!(journal() > 0, "nothing ran ahead of the one that failed");
+        fail(&mut tx);
+        tx.begin(Disk::Waits).unwrap();
+        assert_eq!(journal(), 0);
+        tx.roll_back();
+        put(&mut tx, 8, Disk::Runs);
+        put(&mut tx, 9, Disk::Waits);
+        fail(&mut tx);
+        tx.begin(Disk::Waits).unwrap();
+        assert!(journal() > 0, "the one before has waited for all of it");
+        tx.roll_back();
+        assert_eq!(number(&connection, "SELECT SUM(id) FROM one"), 24);
     }
 
     /// A plan that depended on the values would be made anew for every run that is taken up.

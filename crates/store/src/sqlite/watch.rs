@@ -6,7 +6,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tokio::sync::Notify;
@@ -14,8 +14,10 @@ use tokio::sync::Notify;
 use super::connection;
 use crate::error::Error;
 
-/// How long a change may go unnoticed.
-const EVERY: Duration = Duration::from_millis(5);
+/// How long a change may go unnoticed: where one was noticed lately, and else.
+const EVERY: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(5));
+/// What is lately. To look costs microseconds, and a store that nobody uses should cost less.
+const LATELY: Duration = Duration::from_secs(1);
 
 /// Rung after a change of the file, until the store that holds it is gone.
 pub(super) fn spawn(path: &Path) -> Result<Arc<Notify>, Error> {
@@ -30,9 +32,10 @@ pub(super) fn spawn(path: &Path) -> Result<Arc<Notify>, Error> {
 }
 
 fn watch(connection: &Connection, bell: &Weak<Notify>) {
-    let mut seen = None;
+    let (mut seen, mut seen_at) = (None, Instant::now());
     loop {
-        std::thread::sleep(EVERY);
+        let is_lately = seen_at.elapsed() < LATELY;
+        std::thread::sleep(if is_lately { EVERY.0 } else { EVERY.1 });
         let Some(bell) = bell.upgrade() else {
             return;
         };
@@ -41,7 +44,7 @@ fn watch(connection: &Connection, bell: &Weak<Notify>) {
             pragma.query_row([], |row| row.get::<_, i64>(0))
         });
         if version.as_ref().ok() != seen.as_ref() {
-            seen = version.ok();
+            (seen, seen_at) = (version.ok(), Instant::now());
             bell.notify_waiters();
         }
     }

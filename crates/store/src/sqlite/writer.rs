@@ -5,8 +5,7 @@
 //! of it does, all of it is taken back and applied again with a savepoint around each task. A
 //! commit waits for the disk unless it holds a claim from a queue and nothing else.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,6 +22,8 @@ use super::work::Work;
 use crate::apply;
 use crate::backend::Job;
 use crate::error::Error;
+use crate::long_way::LongWays;
+use crate::lookout;
 use crate::op::{Dequeue, Op, Record, Reply, Written};
 use crate::tally::Counters;
 
@@ -86,37 +87,15 @@ pub(super) fn spawn(
     Ok(tasks)
 }
 
-/// Claims that are to go the long way, by workspace and queue: how many more.
-#[derive(Default)]
-struct LongWays(HashMap<(String, String), u32>);
-
-impl LongWays {
-    /// So many, after one that could not go the short way.
-    const MANY: u32 = 64;
-
-    /// Whether the next claim from a queue may go the short way.
-    fn is_short(&mut self, claim: &Dequeue) -> bool {
-        // Most often there is none, and nothing to be made for the look.
-        if self.0.is_empty() {
-            return true;
-        }
-        let key = (claim.workspace.clone(), claim.queue.clone());
-        let Entry::Occupied(mut left) = self.0.entry(key) else { return true };
-        *left.get_mut() -= 1;
-        if *left.get() == 0 {
-            left.remove();
-        }
-        false
+/// A claim from a queue, if it is one.
+fn claim_of(task: &Task) -> Option<&Dequeue> {
+    match task {
+        Task::Job(job) => match &*job.op {
+            Op::Dequeue(claim) => Some(claim),
+            _ => None,
+        },
+        Task::Transact(_) => None,
     }
-
-    fn note(&mut self, claim: &Dequeue) {
-        self.0.insert((claim.workspace.clone(), claim.queue.clone()), Self::MANY);
-    }
-}
-
-/// Whether runs are taken from a queue.
-fn is_claim(task: &Task) -> bool {
-    matches!(task, Task::Job(job) if matches!(&*job.op, Op::Dequeue(_)))
 }
 
 /// What waits for the writer.
@@ -126,7 +105,7 @@ impl Waiting {
     /// The next task, if it comes within a time for which it is not worth sleeping.
     fn soon(&mut self, patience: Duration) -> Result<Task, TryRecvError> {
         let mut came = self.0.try_recv();
-        if patience.is_zero() || came.is_ok() {
+        if patience.is_zero() || came.is_ok() || !lookout::has_company() {
             return came;
         }
         let begun = Instant::now();
@@ -135,17 +114,6 @@ impl Waiting {
             came = self.0.try_recv();
         }
         came
-    }
-
-    /// The next task that can be part of a commit: claims have commits of their own.
-    fn more(&mut self, patience: Duration, claims: &mut VecDeque<Task>) -> Option<Task> {
-        while let Ok(task) = self.soon(patience) {
-            if !is_claim(&task) {
-                return Some(task);
-            }
-            claims.push_back(task);
-        }
-        None
     }
 }
 
@@ -185,29 +153,43 @@ impl<'c> Writer<'c> {
         }
     }
 
+    /// The next task for a commit. Claims that go the short way have commits of their own.
+    fn more(&mut self, gathered: usize) -> Option<Task> {
+        let patience = match gathered {
+            limits::COMMIT_BATCH.. => return None,
+            few if few < self.last / 2 => GATHER,
+            _ => Duration::ZERO,
+        };
+        while let Ok(task) = self.waiting.soon(patience) {
+            if !claim_of(&task).is_some_and(|claim| self.long.is_short(claim)) {
+                return Some(task);
+            }
+            self.claims.push_back(task);
+        }
+        None
+    }
+
     /// One commit: the first task and whatever else waits by then.
     fn commit(&mut self, first: Task) -> (Vec<Task>, Result<Answers, Error>) {
         if let Some(claimed) = self.claim(&first) {
             return (vec![first], claimed);
         }
-        let mut batch = Vec::new();
-        let mut next = Some(first);
-        let trusting = transaction(&mut self.tx, Disk::Waits, |tx| {
+        let (mut batch, mut next) = (Vec::new(), Some(first));
+        let trusting = self.transaction(Disk::Waits, |writer| {
             let mut answers = Answers::new();
             while let Some(task) = next.take() {
-                tx.wrote = false;
-                let got = perform(tx, &task);
-                let spoils = tx.wrote && !got.as_ref().is_ok_and(Got::stays);
+                writer.tx.wrote = false;
+                let got = perform(&mut writer.tx, &task);
+                let spoils = writer.tx.wrote && !got.as_ref().is_ok_and(Got::stays);
+                if let Some(claim) = claim_of(&task) {
+                    writer.long.go(claim);
+                }
                 batch.push(task);
                 if spoils {
                     return Ok(None);
                 }
                 answers.push(got);
-                next = match answers.len() {
-                    limits::COMMIT_BATCH.. => None,
-                    some if some < self.last / 2 => self.waiting.more(GATHER, &mut self.claims),
-                    _ => self.waiting.more(Duration::ZERO, &mut self.claims),
-                };
+                next = writer.more(answers.len());
             }
             Ok(Some(answers))
         });
@@ -218,64 +200,52 @@ impl<'c> Writer<'c> {
         let answers = match trusting {
             Ok(Some(answers)) => Ok(answers),
             Ok(None) => {
-                let each =
-                    |tx: &mut SqliteTx<'_>| batch.iter().map(|task| alone(tx, task)).collect();
-                transaction(&mut self.tx, Disk::Waits, |tx| Ok(Some(each(tx))))
-                    .map(Option::unwrap_or_default)
+                let each = |tx: &mut _| batch.iter().map(|task| alone(tx, task)).collect();
+                let careful =
+                    self.transaction(Disk::Waits, |writer| Ok(Some(each(&mut writer.tx))));
+                careful.map(Option::unwrap_or_default)
             }
             Err(error) => Err(error),
         };
         (batch, answers)
     }
 
-    /// Claims from a queue without waiting for the disk: what is written under a claim waits for
-    /// both, and one that is lost is as if it had not been. `None` if it is no claim, if more than
-    /// claims would be written (the end of a command whose time is up, say), or if it fails.
+    /// Claims from a queue without waiting for the disk (decision 25): what is written under a
+    /// claim waits for both, and one that is lost is as if it had not been. `None` if it is to go
+    /// the long way: it is no claim, or more than claims would be written with it, such as the end
+    /// of a command whose time is up.
     fn claim(&mut self, task: &Task) -> Option<Result<Answers, Error>> {
-        let Task::Job(job) = task else { return None };
-        let Op::Dequeue(claim) = &*job.op else { return None };
-        if !self.long.is_short(claim) {
-            return None;
-        }
-        let claimed = transaction(&mut self.tx, Disk::Runs, |tx| {
-            tx.wrote_more = false;
-            let got = perform(tx, task)?;
-            Ok((!tx.wrote_more).then(|| vec![Ok(got)]))
+        let claim = claim_of(task).filter(|claim| self.long.is_short(claim))?;
+        let claimed = self.transaction(Disk::Runs, |writer| {
+            let got = perform(&mut writer.tx, task)?;
+            Ok((!writer.tx.wrote_more).then(|| vec![Ok(got)]))
         });
         match claimed {
             Ok(Some(answers)) => Some(Ok(answers)),
             Ok(None) => {
-                self.long.note(claim);
+                self.long.learn(claim);
                 None
             }
-            Err(_) => None,
+            Err(error) => error.is_retryable().then_some(Err(error)),
         }
     }
-}
 
-/// Commits what the body did, or takes all of it back if it gives nothing.
-fn transaction(
-    tx: &mut SqliteTx<'_>,
-    disk: Disk,
-    body: impl FnOnce(&mut SqliteTx<'_>) -> Result<Option<Answers>, Error>,
-) -> Result<Option<Answers>, Error> {
-    tx.begin(disk)?;
-    let done = body(tx);
-    if let Ok(Some(_)) = &done {
-        match tx.batch("COMMIT") {
-            Ok(()) => tx.counters().commit(),
-            Err(error) => {
-                // A failed commit leaves the transaction open; taking it back cannot fail in a
-                // worse way.
-                let _ = tx.batch("ROLLBACK");
-                return Err(error);
-            }
+    /// Commits what the body did, or takes all of it back if it gives nothing.
+    fn transaction(
+        &mut self,
+        disk: Disk,
+        body: impl FnOnce(&mut Self) -> Result<Option<Answers>, Error>,
+    ) -> Result<Option<Answers>, Error> {
+        self.tx.begin(disk)?;
+        let done = body(self);
+        if let Ok(Some(_)) = &done {
+            self.tx.commit()?;
+            self.tx.counters().commit();
+        } else {
+            self.tx.roll_back();
         }
-    } else {
-        // A severe failure may have ended the transaction by itself.
-        let _ = tx.batch("ROLLBACK");
+        done
     }
-    done
 }
 
 /// Answers a batch, or tells everybody in it why the commit did not happen.
@@ -333,28 +303,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_micros(1);
 
     fn start(run_id: &str, queue: &str) -> Op {
-        Op::Start(Start {
-            workspace: "w".into(),
-            run_id: run_id.into(),
-            workflow: "order".into(),
-            input: "1".into(),
-            queue: queue.into(),
-            partition: String::new(),
-            priority: 0,
-            dedupe_id: String::new(),
-            app_version: String::new(),
-            max_attempts: 1,
-            ready_at: NOW,
-            timeout: None,
-            deadline_at: None,
-            parent: String::new(),
-            detached: false,
-            seed: 0,
-            context: None,
-            claim: None,
-            rest: None,
-            now: NOW,
-        })
+        Op::Start(Start { queue: queue.into(), ..crate::sqlite::tests::start(run_id) })
     }
 
     fn claim(queue: &str) -> Op {
@@ -439,12 +388,12 @@ mod tests {
         assert_eq!(writer.commit(first).0.len(), 2, "both starts");
         assert!(tasks.try_send(task(start("c", "q"))).is_ok());
         let next = writer.next().unwrap();
-        assert!(is_claim(&next));
+        assert!(claim_of(&next).is_some());
         let Ok(claimed) = writer.commit(next).1 else { panic!("a claim") };
         let [Ok(Got::Reply(reply))] = &claimed[..] else { panic!("one reply") };
         assert_eq!(run_ids(reply), ["a"]);
         drop(tasks);
-        assert!(writer.next().is_some_and(|task| !is_claim(&task)));
+        assert!(writer.next().is_some_and(|task| claim_of(&task).is_none()));
         assert!(writer.next().is_none(), "nobody is left");
     }
 }
