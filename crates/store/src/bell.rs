@@ -38,6 +38,7 @@ pub(crate) struct News {
 impl News {
     /// Something is ready.
     pub(crate) const READY: Self = Self { ready: 1, ended: 0 };
+    #[cfg(feature = "postgres")]
     /// There may be anything.
     pub(crate) const ALL: Self = Self { ready: 1, ended: 1 };
 
