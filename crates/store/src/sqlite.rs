@@ -8,6 +8,7 @@
 //! answered together, the first to come back waits some microseconds for the others.
 
 mod connection;
+mod tx;
 mod watch;
 mod work;
 mod writer;
@@ -32,7 +33,7 @@ use crate::error::Error;
 use crate::lookout::{self, Lookout, Seat};
 use crate::op::{Op, Record, Reply, Store, Written};
 use crate::tally::{Counters, Tally};
-use connection::SqliteTx;
+use tx::SqliteTx;
 use writer::{Task, Transact};
 
 /// Connections for reading, at most: more would be as many threads that wait for one another.
@@ -187,7 +188,7 @@ fn read(
     };
     let mut tx = SqliteTx::new(&connection, counters);
     tx.batch("BEGIN")?;
-    let reply = connection::now(apply::apply(&mut tx, op));
+    let reply = tx::now(apply::apply(&mut tx, op));
     tx.batch("COMMIT")?;
     drop(tx);
     idle.lock().expect("invariant: not poisoned").push(connection);

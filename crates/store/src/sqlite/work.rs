@@ -6,7 +6,8 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use steadfast_core::driver::Outcome;
 
-use super::connection::{SqliteTx, now, sorted};
+use super::connection::sorted;
+use super::tx::{SqliteTx, now};
 use crate::apply;
 use crate::error::Error;
 use crate::op::{Op, Record, Reply, Start, Started, Written};

@@ -17,7 +17,7 @@ use steadfast_core::limits;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
-use super::connection::{Disk, SqliteTx, now};
+use super::tx::{Disk, SqliteTx, now};
 use super::work::Work;
 use crate::apply;
 use crate::backend::Job;
