@@ -28,7 +28,7 @@ pub(crate) struct Call {
     pub(crate) once: bool,
     pub(crate) input: Option<String>,
     pub(crate) body: Arc<Body>,
-    pub(crate) options: CallOptions,
+    pub(crate) options: Arc<CallOptions>,
     /// The attempt under way, or the last one made.
     pub(crate) attempt: u32,
     /// Whether the store has an unfinished record of it.
@@ -328,7 +328,7 @@ pub(crate) struct Attempt {
     pub(crate) name: String,
     pub(crate) attempt: u32,
     pub(crate) body: Arc<Body>,
-    pub(crate) options: CallOptions,
+    pub(crate) options: Arc<CallOptions>,
     pub(crate) ended: mpsc::UnboundedSender<Ended>,
 }
 
@@ -341,12 +341,13 @@ impl Attempt {
             otel.name = %format_args!("activity.{}", self.name),
             attempt = self.attempt,
         );
-        let (task, handle) = abortable(self.run());
+        // Moved into the task once: a method that took it would keep room for it twice.
+        let (task, handle) = abortable(async move { self.run().await });
         // What the body logs belongs to its run, and to this activity of it.
         (Box::pin(task.map(|_| ()).instrument(span)), handle)
     }
 
-    async fn run(self) {
+    async fn run(&self) {
         if let Some(slot) = &self.options.slot
             && let Err(error) = self.take_slot(slot).await
         {

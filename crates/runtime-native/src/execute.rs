@@ -84,7 +84,7 @@ pub(crate) struct Execution {
     urgent: bool,
     /// Requests that are not begun yet.
     backlog: VecDeque<Request>,
-    calls: BTreeMap<u64, Call>,
+    calls: BTreeMap<u64, Box<Call>>,
     running: BTreeSet<u64>,
     ended: mpsc::UnboundedReceiver<Ended>,
     end: mpsc::UnboundedSender<Ended>,
@@ -113,9 +113,9 @@ pub(crate) struct Execution {
 
 impl Execution {
     /// Loads what the run has and prepares its code. `None` when the run is not ours to execute.
-    pub(crate) async fn prepare(launch: Launch) -> Option<Self> {
+    pub(crate) async fn prepare(launch: Box<Launch>) -> Option<Box<Self>> {
         let Launch { hub, registry, config, run, first, holds_place, lease_until, notices } =
-            launch;
+            *launch;
         // A first claim has nothing to load, unless a fork copied steps or a signal came early.
         let fresh = run.epoch == 1 && run.forked_from.is_empty() && run.inbox == 0;
         let loaded = match fresh {
@@ -128,7 +128,7 @@ impl Execution {
             None => (driver(&hub, &registry, &run, loaded.steps)?, None),
         };
         let (end, ended) = mpsc::unbounded();
-        Some(Self {
+        Some(Box::new(Self {
             hub,
             config,
             registry,
@@ -158,11 +158,11 @@ impl Execution {
             owing: Vec::new(),
             context: crate::context_of(&run),
             run,
-        })
+        }))
     }
 
     /// Runs until the end, a suspension, or the loss of the lease.
-    pub(crate) async fn run(mut self) -> Exit {
+    pub(crate) async fn run(mut self: Box<Self>) -> Exit {
         let exit = loop {
             if let Err(exit) = self.turn().await {
                 break exit;

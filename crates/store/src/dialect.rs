@@ -189,8 +189,9 @@ impl Dialect {
             // full by then is first searched for what can go: the half that stays free is for that.
             ("roomy", Postgres) => "WITH (fillfactor = 50)",
             ("roomy", Sqlite | Mysql) => "",
-            // SQLite copies the pages that a statement of several rows changes, in case it fails
-            // half-way. Whoever meets an error takes back more than the statement, so it need not.
+            // SQLite copies the pages that a statement changes, in case it fails half-way, if it
+            // could write several rows: whatever selects what it inserts, too. Whoever meets an
+            // error takes back more than the statement, so it need not.
             ("or_fail", Sqlite) => "OR FAIL",
             ("or_fail", Postgres | Mysql) => "",
             // By their keys, whatever Postgres thinks of a workspace's size: see `together.sql`.

@@ -134,7 +134,7 @@ pub enum Ask {
         /// The body.
         body: Body,
         /// Options.
-        options: CallOptions,
+        options: Arc<CallOptions>,
     },
     /// Perform a declared effect.
     Effect {
@@ -143,7 +143,7 @@ pub enum Ask {
         /// The body.
         body: Body,
         /// Options.
-        options: CallOptions,
+        options: Arc<CallOptions>,
     },
     /// Run the caller's SQL and record the outcome in one commit of the store's database. The work
     /// is opaque here: only the store knows its driver's types.

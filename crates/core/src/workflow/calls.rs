@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -40,7 +41,7 @@ impl Cx {
         let operation = match call.prepare() {
             Err(refusal) => Operation::refused(refusal),
             Ok(Prepared { name, input, body }) => {
-                let options = CallOptions::default();
+                let options = Arc::default();
                 self.operation(name, input, Ask::Call { verb, body, options })
             }
         };
@@ -94,7 +95,7 @@ impl<T> Call<T> {
     fn with(mut self, set: impl FnOnce(&mut CallOptions)) -> Self {
         self.operation.change(|ask| {
             if let Ask::Call { options, .. } | Ask::Effect { options, .. } = ask {
-                set(options);
+                set(Arc::make_mut(options));
             }
         });
         self

@@ -194,7 +194,7 @@ impl Cx {
         let retry = self.retry_of(name).unwrap_or_else(|| way.retry());
         let (request, said) = (self.traced(request), guard.clone());
         let body: Body = Box::new(move || send(way.clone(), request.clone(), said.clone()));
-        let options = CallOptions { guard: Some(guard), retry, ..CallOptions::default() };
+        let options = Arc::new(CallOptions { guard: Some(guard), retry, ..CallOptions::default() });
         Call::of(self.operation(name, input, Ask::Call { verb: Verb::Step, body, options }))
     }
 
@@ -276,7 +276,7 @@ impl Cx {
         let guard = Arc::new(Guard { effect: Some(spec), calling, probe, ..Guard::default() });
         let said = guard.clone();
         let body: Body = Box::new(move || perform(key.clone(), &said));
-        let options = CallOptions { guard: Some(guard), retry, ..CallOptions::default() };
+        let options = Arc::new(CallOptions { guard: Some(guard), retry, ..CallOptions::default() });
         Call::of(self.operation(&name, Some(input), Ask::Effect { class, body, options }))
     }
 

@@ -115,7 +115,7 @@ impl Execution {
     }
 
     /// Ends an attempt that nobody waits for, and gives its slot back.
-    pub(super) fn abandon(&self, id: u64, mut call: Call) {
+    pub(super) fn abandon(&self, id: u64, mut call: Box<Call>) {
         let mut rows = std::mem::take(&mut call.unentered);
         if let Some(abort) = call.abort.take() {
             abort.abort();

@@ -41,7 +41,7 @@ impl Execution {
             }
             Ask::Approval(request) => {
                 let nothing: Body = Box::new(|| Box::pin(std::future::pending()));
-                let call = self.call(name, kind, input, nothing, CallOptions::default());
+                let call = self.call(name, kind, input, nothing, Arc::default());
                 return Box::pin(self.begin_approval(id, call, &request)).await;
             }
             Ask::Emit { payload, audit } => {
@@ -141,11 +141,11 @@ impl Execution {
         kind: Kind,
         input: Option<String>,
         body: Body,
-        options: CallOptions,
-    ) -> Call {
+        options: Arc<CallOptions>,
+    ) -> Box<Call> {
         let body = Arc::new(body);
         let now = self.hub.now();
-        Call {
+        Box::new(Call {
             name,
             kind,
             once: false,
@@ -175,10 +175,10 @@ impl Execution {
             unentered: Vec::new(),
             taken: Vec::new(),
             price: None,
-        }
+        })
     }
 
-    async fn begin_call(&mut self, id: u64, mut call: Call) -> Step<bool> {
+    async fn begin_call(&mut self, id: u64, mut call: Box<Call>) -> Step<bool> {
         if let Some(known) = self.driver.unfinished(id) {
             call.recorded = true;
             call.attempt = known.attempt;
@@ -255,7 +255,12 @@ impl Execution {
     }
 
     /// An effect is recorded as begun before it is performed. Found begun, its class decides.
-    async fn begin_effect(&mut self, id: u64, class: EffectClass, mut call: Call) -> Step<bool> {
+    async fn begin_effect(
+        &mut self,
+        id: u64,
+        class: EffectClass,
+        mut call: Box<Call>,
+    ) -> Step<bool> {
         call.once = class == EffectClass::AtMostOnce;
         if let Some(known) = self.driver.unfinished(id) {
             if known.state == RecordState::Retrying {
@@ -293,7 +298,7 @@ impl Execution {
     /// something and are tasks of their own, but one that is alone is first looked at here: what
     /// it does without waiting needs no task. Not reads: nothing is written between them, so code
     /// that reads on and on would let nobody else have a turn.
-    pub(super) async fn attempt(&mut self, id: u64, mut call: Call) -> bool {
+    pub(super) async fn attempt(&mut self, id: u64, mut call: Box<Call>) -> bool {
         call.began_at = self.hub.now();
         call.sent = !call.probing;
         call.begun |= call.sent;

@@ -20,7 +20,7 @@ use crate::waits::Wait;
 
 impl Execution {
     /// Found begun after a crash, and not to be repeated: the receiver is asked, or a person.
-    pub(super) async fn reconcile(&mut self, id: u64, mut call: Call) -> Step<bool> {
+    pub(super) async fn reconcile(&mut self, id: u64, mut call: Box<Call>) -> Step<bool> {
         call.governed = self.is_governed();
         // What a person has said counts for more than what a receiver says.
         let name = format!("effect:{}", self.effect_of(id, &call));
@@ -41,7 +41,7 @@ impl Execution {
     }
 
     /// The receiver has said whether it was done.
-    pub(super) fn probed(&mut self, id: u64, mut call: Call, outcome: Outcome) -> bool {
+    pub(super) fn probed(&mut self, id: u64, mut call: Box<Call>, outcome: Outcome) -> bool {
         (call.probing, call.sent) = (false, false);
         let probes = std::mem::take(&mut call.probes) + 1;
         let row = call.probe_call(self, id, probes, outcome.as_ref().err());
@@ -101,7 +101,7 @@ impl Execution {
     }
 
     /// The next attempt is made at this time.
-    pub(super) fn make_at(&mut self, id: u64, call: Call, until: Timestamp) -> bool {
+    pub(super) fn make_at(&mut self, id: u64, call: Box<Call>, until: Timestamp) -> bool {
         let (name, attempt) = (call.name.clone(), call.attempt);
         self.waits.insert(id, Wait::Retry { name, attempt, until });
         self.calls.insert(id, call);
@@ -153,7 +153,7 @@ impl Execution {
     }
 
     /// A plain run's code is told; a command waits for a person.
-    pub(super) fn nobody_knows(&mut self, id: u64, mut call: Call) -> bool {
+    pub(super) fn nobody_knows(&mut self, id: u64, mut call: Box<Call>) -> bool {
         call.body = call.real_body.clone();
         call.doubt = None;
         if !self.is_governed() {
@@ -202,7 +202,7 @@ impl Execution {
     pub(super) async fn take_truth(
         &mut self,
         id: u64,
-        mut call: Call,
+        mut call: Box<Call>,
         answer: &serde_json::Value,
     ) -> Step<bool> {
         (call.unclear, call.blocked) = (false, false);

@@ -25,7 +25,7 @@ impl Execution {
 
     /// Judges what is about to leave, and lets it leave. True when its outcome was delivered at
     /// once.
-    pub(super) async fn leave(&mut self, id: u64, mut call: Call) -> Step<bool> {
+    pub(super) async fn leave(&mut self, id: u64, mut call: Box<Call>) -> Step<bool> {
         // An earlier attempt was, perhaps; this one is not yet.
         call.sent = false;
         match self.gate(&call) {
@@ -38,7 +38,7 @@ impl Execution {
     async fn pass(
         &mut self,
         id: u64,
-        mut call: Call,
+        mut call: Box<Call>,
         gate: Arc<dyn Gate>,
         guard: Arc<Guard>,
     ) -> Step<bool> {
@@ -148,7 +148,12 @@ impl Execution {
     }
 
     /// Begins an attempt; an effect is on record as begun before it does.
-    async fn go(&mut self, id: u64, mut call: Call, begins: Option<EffectChange>) -> Step<bool> {
+    async fn go(
+        &mut self,
+        id: u64,
+        mut call: Box<Call>,
+        begins: Option<EffectChange>,
+    ) -> Step<bool> {
         let first = call.kind == Kind::Effect && (!call.recorded || call.once || begins.is_some());
         if first {
             call.made_in = begins.as_ref().map(|_| self.epoch()).filter(|_| call.is_by_connector());

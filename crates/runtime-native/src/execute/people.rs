@@ -110,7 +110,7 @@ impl Execution {
     pub(super) async fn ask_people(
         &mut self,
         id: u64,
-        mut call: Call,
+        mut call: Box<Call>,
         planned: Option<NewEffect>,
         asked: NewApproval,
     ) -> Step<bool> {
@@ -146,7 +146,7 @@ impl Execution {
     pub(super) async fn begin_approval(
         &mut self,
         id: u64,
-        mut call: Call,
+        mut call: Box<Call>,
         request: &ApprovalRequest,
     ) -> Step<bool> {
         let asked = self.asking(id, request);
@@ -204,7 +204,7 @@ impl Execution {
         }
     }
 
-    pub(super) fn refused_by_people(&mut self, id: u64, mut call: Call, error: Error) -> bool {
+    pub(super) fn refused_by_people(&mut self, id: u64, mut call: Box<Call>, error: Error) -> bool {
         call.blocked = true;
         self.calls.insert(id, call);
         self.attempt_ended(Ended { id, outcome: Err(error) })

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use steadfast_core::connector::default_retry;
-use steadfast_core::driver::{Ask, Body, CallOptions, EffectClass, Kind, RecordState};
+use steadfast_core::driver::{Ask, Body, EffectClass, Kind, RecordState};
 use steadfast_core::{EffectStatus, Error, ErrorClass, Timestamp};
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Entry, With};
@@ -27,7 +27,7 @@ impl Execution {
         effect_id: String,
     ) -> Step<bool> {
         let nothing: Body = Box::new(|| Box::pin(std::future::pending()));
-        let mut call = self.call(name, Kind::Effect, None, nothing, CallOptions::default());
+        let mut call = self.call(name, Kind::Effect, None, nothing, Arc::default());
         let mut settles = Settling { effect_id, way_back: false, later: false, known: None };
         if let Some(known) = self.driver.unfinished(id) {
             call.recorded = true;
@@ -47,7 +47,7 @@ impl Execution {
 
     /// Looks at the effect, and does the next thing that is needed. True when its outcome was
     /// delivered.
-    pub(super) async fn settle(&mut self, id: u64, mut call: Call) -> Step<bool> {
+    pub(super) async fn settle(&mut self, id: u64, mut call: Box<Call>) -> Step<bool> {
         let Some(row) = self.open_effect(&call).await? else {
             self.calls.insert(id, call);
             return Ok(self.attempt_ended(Ended { id, outcome: Ok("null".to_owned()) }));
@@ -189,7 +189,7 @@ fn take_over(call: &mut Call, found: Option<Ask>) {
     call.options = options;
     if call.options.retry.max_attempts() < 2 {
         // What must be undone is worth another try.
-        call.options.retry = default_retry();
+        Arc::make_mut(&mut call.options).retry = default_retry();
     }
 }
 

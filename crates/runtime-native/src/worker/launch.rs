@@ -48,7 +48,7 @@ impl Core {
     /// Executes claimed runs, each as a task of its own. They are counted at once; several begin
     /// elsewhere, so that whoever claimed them can claim more meanwhile.
     pub(super) fn launch(self: &Arc<Self>, runs: impl Iterator<Item = op::RunRow>) {
-        let mut launches: Vec<Launch> = runs.map(|run| self.enter(run, true, None)).collect();
+        let mut launches: Vec<Box<Launch>> = runs.map(|run| self.enter(run, true, None)).collect();
         if launches.len() < 2 {
             return launches.pop().into_iter().for_each(|launch| self.spawn_run(launch));
         }
@@ -57,13 +57,14 @@ impl Core {
         self.hub.env.spawn("crew", Box::pin(crew));
     }
 
-    fn spawn_run(self: &Arc<Self>, launch: Launch) {
+    fn spawn_run(self: &Arc<Self>, launch: Box<Launch>) {
         let (core, span) = (self.clone(), span(&launch.run));
         self.hub.env.spawn("run", Box::pin(async move { core.live(launch, span).await }));
     }
 
-    /// Counts a claimed run as live.
-    fn enter(&self, run: op::RunRow, holds_place: bool, first: Option<First>) -> Launch {
+    /// Counts a claimed run as live. Boxed: it is handed on through several futures, each of which
+    /// would have room for it.
+    fn enter(&self, run: op::RunRow, holds_place: bool, first: Option<First>) -> Box<Launch> {
         self.hub.env.crash_point("run.claimed");
         let (notices, heard) = mpsc::unbounded();
         let lease_until = Arc::new(AtomicI64::new(run.wake_at.as_micros()));
@@ -79,7 +80,7 @@ impl Core {
             let _ = live.notices.unbounded_send(Notice::Drain);
         }
         self.hub.live().insert(run.run_id.clone(), live);
-        Launch {
+        Box::new(Launch {
             hub: self.hub.clone(),
             registry: self.registry.clone(),
             config: self.config.clone(),
@@ -88,16 +89,16 @@ impl Core {
             holds_place,
             lease_until,
             notices: heard,
-        }
+        })
     }
 
-    async fn live(&self, launch: Launch, span: Span) {
+    async fn live(&self, launch: Box<Launch>, span: Span) {
         let (run_id, mine) = (launch.run.run_id.clone(), launch.lease_until.clone());
         self.execute(launch, span).await;
         self.left(&run_id, &mine);
     }
 
-    async fn execute(&self, launch: Launch, span: Span) {
+    async fn execute(&self, launch: Box<Launch>, span: Span) {
         if self.registry.get(&launch.run.workflow).is_none() {
             return Box::pin(self.block(&launch.run)).await;
         }
