@@ -2,7 +2,8 @@
 //!
 //! Invariants: what is committed without waiting for the disk is there before anything that waits
 //! is acknowledged, or the journal begins anew; a statement that is kept is reset after each use
-//! and holds on to no large value.
+//! and gives its values back: they would take the places that a connection has for small pieces of
+//! memory, and every statement would have to ask the system for its own.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -60,8 +61,6 @@ pub(super) struct SqliteTx<'c> {
 
 /// Statements that a writer keeps; others are the connection's to keep.
 const KEPT: usize = 256;
-/// Values up to this size may stay with a statement until it is used again.
-const SMALL: usize = 4096;
 
 impl<'c> SqliteTx<'c> {
     pub(super) fn new(connection: &'c Connection, counters: Arc<Counters>) -> Self {
@@ -182,17 +181,6 @@ fn bind(statement: &mut Statement<'_>, values: &[Bound<'_>]) -> rusqlite::Result
     Ok(())
 }
 
-/// Takes values back that are too large to be kept until the statement is used again.
-fn unbind(statement: &mut Statement<'_>, values: &[Bound<'_>]) {
-    let size = |value: &Bound<'_>| match value {
-        Bound::Text(Some(text)) => text.len(),
-        _ => 0,
-    };
-    if values.iter().map(size).sum::<usize>() > SMALL {
-        statement.clear_bindings();
-    }
-}
-
 impl Tx for SqliteTx<'_> {
     fn memo(&mut self) -> Option<&mut Memo> {
         Some(&mut self.memo)
@@ -209,7 +197,7 @@ impl Tx for SqliteTx<'_> {
         let changed = self.with(rendered, |statement| {
             bind(statement, &values)?;
             let changed = statement.raw_execute();
-            unbind(statement, &values);
+            statement.clear_bindings();
             changed
         });
         // A statement that failed may have written some of its rows.
@@ -232,7 +220,7 @@ impl Tx for SqliteTx<'_> {
         self.with(rendered, |statement| {
             bind(statement, &values)?;
             let found = read(statement);
-            unbind(statement, &values);
+            statement.clear_bindings();
             found
         })?
     }
