@@ -3,6 +3,8 @@
 -- Holes: {{key}} a bounded key, {{ws}} a workspace, {{text}} a payload, {{int}} 64 bits, {{end}} table options,
 -- {{small}} the same where rows are small and found by their key, {{one_of:column a b}} the column is a or b,
 -- {{roomy}} an index whose rows change.
+-- The keys of runs and records begin with the run: a comparison then ends with its first column. Lists begin with
+-- the workspace, by indexes of their own.
 
 -- name: create_run
 CREATE TABLE run (
@@ -41,7 +43,7 @@ CREATE TABLE run (
     seed {{int}} NOT NULL,
     inbox {{int}} NOT NULL,
     context {{text}},
-    PRIMARY KEY (workspace, run_id) {{roomy}},
+    PRIMARY KEY (run_id, workspace) {{roomy}},
     CONSTRAINT run_lifecycle CHECK ({{arrows:run}}),
     CONSTRAINT run_over_iff_finished CHECK (({{one_of:status ENQUEUED PENDING}}) = (finished_at IS NULL)),
     CONSTRAINT run_owned_iff_executing CHECK (
@@ -79,7 +81,7 @@ CREATE TABLE step (
     completed_at {{int}} NOT NULL,
     next_at {{int}} NOT NULL,
     epoch {{int}} NOT NULL,
-    PRIMARY KEY (workspace, run_id, function_id),
+    PRIMARY KEY (run_id, workspace, function_id),
     CONSTRAINT step_outcome CHECK (state <> 'done' OR output IS NULL OR error IS NULL)
 ) {{end}};
 
