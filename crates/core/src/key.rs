@@ -11,7 +11,7 @@ pub fn check(what: &str, key: &str) -> Result<()> {
     bounded(what, key, limits::KEY_BYTES)
 }
 
-/// Checks a workspace name, which is bounded more tightly because it leads every key.
+/// Checks a workspace name, which is bounded more tightly because it is part of every key.
 pub fn check_workspace(key: &str) -> Result<()> {
     bounded("workspace", key, limits::WORKSPACE_BYTES)
 }

@@ -12,7 +12,7 @@ pub const OVERLAP_SLOTS: usize = 32;
 pub const BACKGROUND_PRIORITY: i64 = 1_000;
 /// Bytes in the type of an event.
 pub const EVENT_TYPE_BYTES: usize = 64;
-/// Longest workspace name: it leads every primary key.
+/// Longest workspace name: it is part of every primary key.
 pub const WORKSPACE_BYTES: usize = 64;
 /// Largest payload (input, output, signal, value) in bytes of JSON. MariaDB's default packet is
 /// 16 MiB and a batch carries several payloads; beyond this a reference belongs in the payload.

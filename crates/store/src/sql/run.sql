@@ -12,7 +12,7 @@ VALUES (:run_id, :workflow, :status, :input, NULL, NULL, :queue, :partition_key,
 
 -- The default queue, as long as nobody has given it limits: then nothing is to be asked before.
 -- name: run_insert_open
-INSERT {{or_fail}} INTO run ({{run_columns}}, prev_status, sort_rank, workspace)
+INSERT INTO run ({{run_columns}}, prev_status, sort_rank, workspace)
 SELECT :run_id, :workflow, :status, :input, NULL, NULL, :queue, :partition_key, :priority, :dedupe_id,
     :app_version, :worker, :epoch, :attempts, :max_attempts, :created_at, :created_at, :started_at, NULL,
     :ready_at, :wake_at, :parked, :waits, :timeout_us, :deadline_at, :forked_from, :parent, :detached, 0, :seed, 0,

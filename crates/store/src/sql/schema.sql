@@ -3,8 +3,8 @@
 -- Holes: {{key}} a bounded key, {{ws}} a workspace, {{text}} a payload, {{int}} 64 bits, {{end}} table options,
 -- {{small}} the same where rows are small and found by their key, {{one_of:column a b}} the column is a or b,
 -- {{roomy}} an index whose rows change.
--- The keys of runs and records begin with the run: a comparison then ends with its first column. Lists begin with
--- the workspace, by indexes of their own.
+-- The keys of runs and records begin with the run: a comparison then ends with its first column (decision 26). In
+-- databases made before they begin with the workspace, as lists do, and statements suit both.
 
 -- name: create_run
 CREATE TABLE run (

@@ -254,7 +254,7 @@ mod tests {
         assert!(new.execute_batch("DELETE FROM domain_events").is_err(), "append only again");
     }
 
-    /// Version 1 was this schema without the index by parent, commands and triggers.
+    /// Version 1 was this schema without the index by parent, commands and triggers, and with other keys.
     #[test]
     fn a_schema_of_version_1_is_brought_up_to_date() {
         let dir = tempfile::tempdir().unwrap();
@@ -295,22 +295,55 @@ mod tests {
         }
     }
 
+    /// The first line of how a statement is carried out.
+    fn plan(on: &Connection, name: &'static str, conditions: &str, params: Params<'_>) -> String {
+        let rendered = statement::render(Dialect::Sqlite, name, conditions, params);
+        let explain = format!("EXPLAIN QUERY PLAN {}", rendered.sql);
+        let values = rendered.bind(params);
+        on.query_row(&explain, rusqlite::params_from_iter(&values), |row| row.get(3)).unwrap()
+    }
+
     /// Not by reading every run of the workspace in the wanted order, which SQLite likes to do.
     #[test]
     fn children_are_found_by_their_index() {
         let connection = open_ready(MEMORY).unwrap();
-        let plan = |name, conditions: &str, params: Params<'_>| {
-            let rendered = statement::render(Dialect::Sqlite, name, conditions, params);
-            let explain = format!("EXPLAIN QUERY PLAN {}", rendered.sql);
-            let values = rendered.bind(params);
-            connection
-                .query_row(&explain, rusqlite::params_from_iter(&values), |row| row.get(3))
-                .unwrap()
-        };
         let of = crate::gate::params! { workspace: "w", run_id: "p", parent: "p", limit: 9i64 };
-        let cancel: String = plan("run_attached_children", "", of);
+        let cancel = plan(&connection, "run_attached_children", "", of);
         assert!(cancel.contains("run_parent"), "{cancel}");
-        let list: String = plan("run_list", crate::apply::CHILDREN_OF, of);
+        let list = plan(&connection, "run_list", crate::apply::CHILDREN_OF, of);
         assert!(list.contains("run_parent"), "{list}");
+    }
+
+    /// A database of today, but that its keys begin with the workspace, as they once did.
+    fn with_keys_of_old() -> Connection {
+        let (new, old) = (open_ready(MEMORY).unwrap(), Connection::open_in_memory().unwrap());
+        let made =
+            "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type = 'table' DESC";
+        let mut made = new.prepare(made).unwrap();
+        for sql in made.query_map([], |row| row.get::<_, String>(0)).unwrap() {
+            let sql = sql.unwrap().replace("KEY (run_id, workspace", "KEY (workspace, run_id");
+            old.execute_batch(&sql).unwrap();
+        }
+        old
+    }
+
+    #[test]
+    fn runs_and_records_are_found_by_their_keys_in_databases_made_before_too() {
+        let (new, old) = (open_ready(MEMORY).unwrap(), with_keys_of_old());
+        let run_ids: Vec<String> = (0..100).map(|n| format!("r{n}")).collect();
+        let of = crate::gate::params! {
+            workspace: "w", run_id: "r", run_ids: run_ids, worker: "me", epoch: 1i64, from: 0i64,
+            limit: 9i64,
+        };
+        let by_key = [("run_get", "run"), ("run_owned", "run"), ("step_list", "step")];
+        for (name, table) in by_key {
+            for (on, key) in
+                [(&new, "run_id=? AND workspace=?"), (&old, "workspace=? AND run_id=?")]
+            {
+                let plan = plan(on, name, "", of);
+                let wanted = format!("sqlite_autoindex_{table}_1 ({key}");
+                assert!(plan.contains(&wanted), "{name}: {plan}");
+            }
+        }
     }
 }

@@ -42,7 +42,7 @@ pub(super) enum Disk {
 pub(super) struct SqliteTx<'c> {
     connection: &'c Connection,
     counters: Arc<Counters>,
-    /// Set by every statement that changed something or failed; whoever asks resets it.
+    /// Set by every statement that changed something or failed to; whoever asks resets it.
     pub(super) wrote: bool,
     /// The same, but for claims.
     pub(super) wrote_more: bool,
@@ -124,6 +124,12 @@ impl<'c> SqliteTx<'c> {
             }
         }
         done
+    }
+
+    /// Whether no transaction is open any more: out of space or memory, SQLite takes all of it back
+    /// with the statement that failed.
+    pub(super) fn is_over(&self) -> bool {
+        self.connection.is_autocommit()
     }
 
     pub(super) fn roll_back(&self) {

@@ -180,7 +180,8 @@ impl<'c> Writer<'c> {
             while let Some(task) = next.take() {
                 writer.tx.wrote = false;
                 let got = perform(&mut writer.tx, &task);
-                let spoils = writer.tx.wrote && !got.as_ref().is_ok_and(Got::stays);
+                let spoils =
+                    writer.tx.is_over() || writer.tx.wrote && !got.as_ref().is_ok_and(Got::stays);
                 if let Some(claim) = claim_of(&task) {
                     writer.long.go(claim);
                 }
@@ -200,9 +201,10 @@ impl<'c> Writer<'c> {
         let answers = match trusting {
             Ok(Some(answers)) => Ok(answers),
             Ok(None) => {
-                let each = |tx: &mut _| batch.iter().map(|task| alone(tx, task)).collect();
-                let careful =
-                    self.transaction(Disk::Waits, |writer| Ok(Some(each(&mut writer.tx))));
+                let careful = self.transaction(Disk::Waits, |writer| {
+                    let each = batch.iter().map(|task| alone(&mut writer.tx, task));
+                    each.collect::<Result<_, _>>().map(Some)
+                });
                 careful.map(Option::unwrap_or_default)
             }
             Err(error) => Err(error),
@@ -282,15 +284,20 @@ fn perform(tx: &mut SqliteTx<'_>, task: &Task) -> Result<Got, Error> {
     }
 }
 
-/// Does one thing under a savepoint, so that its failure is its own.
-fn alone(tx: &mut SqliteTx<'_>, task: &Task) -> Result<Got, Error> {
+/// Does one thing under a savepoint, so that its failure is its own; the outer error is
+/// everybody's, who was there when SQLite took the whole transaction back.
+fn alone(tx: &mut SqliteTx<'_>, task: &Task) -> Result<Result<Got, Error>, Error> {
     tx.batch("SAVEPOINT one")?;
     let got = perform(tx, task);
+    if tx.is_over() {
+        let ended = || Error::Refused("the SQL of a step ended the transaction".into());
+        return Err(got.err().unwrap_or_else(ended));
+    }
     if !got.as_ref().is_ok_and(Got::stays) {
         tx.batch("ROLLBACK TO one")?;
     }
     tx.batch("RELEASE one")?;
-    got
+    Ok(got)
 }
 
 #[cfg(test)]
@@ -374,6 +381,32 @@ mod tests {
         assert_eq!(commit(&mut writer, queue("rated", None)).1, 2);
         let mut levels = (0..100).map(|_| commit(&mut writer, claim("rated")).1);
         assert!(levels.any(|level| level == 1), "a queue whose rate is gone is found out");
+    }
+
+    /// SQLite takes the whole transaction back then, with what others have done in it.
+    #[test]
+    fn all_who_are_there_when_space_runs_out_are_to_try_again() {
+        let connection = open_ready(MEMORY).unwrap();
+        let (mut writer, tasks) = writer(&connection);
+        let small = crate::sqlite::tests::start("small");
+        let large = Start { run_id: "large".into(), input: "1".repeat(1 << 20), ..small.clone() };
+        let ops = [Op::Start(small), Op::Start(large)];
+        let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        let pages = count("PRAGMA page_count") + 20;
+        for (room, runs) in [(pages, 0), (1 << 20, 2)] {
+            count(&format!("PRAGMA max_page_count = {room}"));
+            for op in ops.clone() {
+                assert!(tasks.try_send(task(op)).is_ok());
+            }
+            let first = writer.next().unwrap();
+            let (batch, done) = writer.commit(first);
+            assert_eq!(batch.len(), 2);
+            match done {
+                Ok(answers) => assert!(answers.iter().all(Result::is_ok) && runs == 2),
+                Err(error) => assert!(matches!(error, Error::Transient(_)) && runs == 0),
+            }
+            assert_eq!(count("SELECT COUNT(*) FROM run"), runs);
+        }
     }
 
     #[test]
