@@ -254,7 +254,8 @@ mod tests {
         assert!(new.execute_batch("DELETE FROM domain_events").is_err(), "append only again");
     }
 
-    /// Version 1 was this schema without the index by parent, commands and triggers, and with other keys.
+    /// Version 1 was this schema without the index by parent, commands and triggers, and
+    /// with other keys.
     #[test]
     fn a_schema_of_version_1_is_brought_up_to_date() {
         let dir = tempfile::tempdir().unwrap();

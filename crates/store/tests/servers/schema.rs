@@ -36,7 +36,8 @@ pub(crate) async fn an_interrupted_migration_is_taken_up(database: &Database) {
     assert_eq!(database.number("SELECT MAX(version) FROM steadfast_schema").await, 6);
 }
 
-/// Version 1 was this schema without the index by parent, commands and triggers, and with other keys.
+/// Version 1 was this schema without the index by parent, commands and triggers, and
+/// with other keys.
 pub(crate) async fn a_schema_of_version_1_is_brought_up_to_date(database: &Database) {
     let store = database.open().await;
     store.ask(start("a", false)).await.unwrap();
