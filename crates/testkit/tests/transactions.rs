@@ -61,6 +61,59 @@ async fn on_sqlite_a_booking_and_its_record_are_one_commit() {
     fabric.shutdown().await;
 }
 
+/// SQL that cannot be committed, or that ends the transaction which it shares with others.
+async fn spoil_sqlite(cx: Cx, sql: String) -> Result<()> {
+    let body = move |db: &rusqlite::Connection| db.execute_batch(&sql);
+    steadfast::sqlite::transaction(&cx, "spoil", body).await
+}
+
+async fn same(n: u32) -> Result<u32> {
+    Ok(n)
+}
+
+async fn innocent(cx: Cx, n: u32) -> Result<u32> {
+    for _ in 0..5 {
+        cx.step(same, n).await?;
+    }
+    Ok(n)
+}
+
+#[tokio::test]
+async fn on_sqlite_sql_that_spoils_a_commit_fails_alone() {
+    let db = TestDb::sqlite();
+    let path = db.url.trim_start_matches("sqlite://").to_owned();
+    let fabric = Steadfast::open(&db.url).workflow(spoil_sqlite).workflow(innocent);
+    let fabric = fabric.start().await.unwrap();
+    let outside = rusqlite::Connection::open(path).unwrap();
+    outside.busy_timeout(Duration::from_secs(10)).unwrap();
+    let tables = "CREATE TABLE account (id INTEGER PRIMARY KEY ON CONFLICT ROLLBACK);
+        INSERT INTO account VALUES (1); CREATE TABLE entry
+        (account INTEGER REFERENCES account DEFERRABLE INITIALLY DEFERRED);";
+    outside.execute_batch(tables).unwrap();
+    let spoiling = [
+        ("INSERT INTO entry VALUES (2)", "FOREIGN KEY"),
+        ("INSERT INTO account VALUES (1)", "UNIQUE"),
+        ("INSERT INTO entry VALUES (1); ROLLBACK", "ended the transaction"),
+        ("INSERT INTO entry VALUES (1); ROLLBACK; BEGIN", "ended the transaction"),
+    ];
+    for (sql, why) in spoiling.into_iter().cycle().take(40) {
+        let innocents = (0..16).map(|n| {
+            let run = fabric.start(innocent, n);
+            async move { run.await.unwrap().result_within(SOON).await.unwrap() }
+        });
+        let spoilt = async {
+            let run = fabric.start(spoil_sqlite, sql.to_owned()).await.unwrap();
+            run.result_within(SOON).await.unwrap_err()
+        };
+        let (error, ended) = futures::join!(spoilt, futures::future::join_all(innocents));
+        assert!(error.message().contains(why), "{sql}: {error}");
+        assert_eq!(ended, (0..16).collect::<Vec<_>>());
+    }
+    let entries = outside.query_row("SELECT COUNT(*) FROM entry", [], |row| row.get::<_, i64>(0));
+    assert_eq!(entries.unwrap(), 0);
+    fabric.shutdown().await;
+}
+
 async fn book_postgres(cx: Cx, fail: bool) -> Result<i64> {
     use steadfast::postgres::{failed, transaction};
     let booked = transaction(&cx, "book", move |tx: &tokio_postgres::Transaction<'_>| {

@@ -31,10 +31,8 @@ impl Work {
     ) -> Result<(Written, Outcome), Error> {
         tx.batch("SAVEPOINT work")?;
         let outcome = (self.0)(tx.connection());
-        if outcome.is_err() {
-            tx.batch("ROLLBACK TO work")?;
-        }
-        tx.batch("RELEASE work")?;
+        let undone = if outcome.is_err() { tx.batch("ROLLBACK TO work") } else { Ok(()) };
+        undone.and_then(|()| tx.batch("RELEASE work")).map_err(|_| ended(&outcome))?;
         let mut records = records.clone();
         if let Some(last) = records.entries.last_mut() {
             last.record.outcome = outcome.clone();
@@ -44,6 +42,15 @@ impl Work {
             other => unreachable!("invariant: {other:?} does not answer a record"),
         }
     }
+}
+
+/// The work's savepoint is gone, and everything with it.
+fn ended(outcome: &Outcome) -> Error {
+    let why = outcome.as_ref().map_or_else(
+        |error| error.message(),
+        |_| "it must neither begin nor end one, and nothing is recorded",
+    );
+    Error::Refused(format!("the SQL of the step ended the transaction: {why}"))
 }
 
 /// Starts a run inside the caller's own transaction: it exists if and only if that commits.

@@ -2,8 +2,9 @@
 //!
 //! Invariants: an answer goes out after its commit; a failing task takes back its own writes and
 //! nobody else's. A batch is first applied as it is, because nearly always nothing fails; if one
-//! of it does, all of it is taken back and applied again with a savepoint around each task. A
-//! commit waits for the disk unless it holds a claim from a queue and nothing else.
+//! of it does, all of it is taken back and applied again with a savepoint around each task; if
+//! even that cannot be committed, each task has a transaction of its own. A commit waits for the
+//! disk unless it holds a claim from a queue and nothing else.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -209,7 +210,27 @@ impl<'c> Writer<'c> {
             }
             Err(error) => Err(error),
         };
+        let answers = match answers {
+            Err(error) if !error.is_retryable() => {
+                Ok(batch.iter().map(|task| self.apart(task)).collect())
+            }
+            answers => answers,
+        };
         (batch, answers)
+    }
+
+    /// Does one thing in a transaction of its own: the SQL of somebody's step has ended the one
+    /// that it shared, or has left something that cannot be committed.
+    fn apart(&mut self, task: &Task) -> Result<Got, Error> {
+        self.tx.begin(Disk::Waits)?;
+        let got = perform(&mut self.tx, task);
+        if got.as_ref().is_ok_and(Got::stays) {
+            self.tx.commit()?;
+            self.tx.counters().commit();
+        } else {
+            self.tx.roll_back();
+        }
+        got
     }
 
     /// Claims from a queue without waiting for the disk (decision 25): what is written under a
@@ -289,9 +310,8 @@ fn perform(tx: &mut SqliteTx<'_>, task: &Task) -> Result<Got, Error> {
 fn alone(tx: &mut SqliteTx<'_>, task: &Task) -> Result<Result<Got, Error>, Error> {
     tx.batch("SAVEPOINT one")?;
     let got = perform(tx, task);
-    if tx.is_over() {
-        let ended = || Error::Refused("the SQL of a step ended the transaction".into());
-        return Err(got.err().unwrap_or_else(ended));
+    if got.is_err() && tx.is_over() {
+        return got.map(Ok);
     }
     if !got.as_ref().is_ok_and(Got::stays) {
         tx.batch("ROLLBACK TO one")?;
