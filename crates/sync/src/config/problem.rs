@@ -35,9 +35,11 @@ impl Problem {
     }
 
     pub(super) fn of_toml(name: &str, text: &str, error: &toml::de::Error) -> Self {
-        let why = error.message().trim().replace('\n', " ");
-        let hint = meant(&why);
         let at = error.span().map_or(0, |span| span.start);
+        let found = error.message().trim().replace('\n', " ");
+        let why = several(text, at).filter(|_| found == "invalid type: map, expected a sequence");
+        let why = why.unwrap_or(found);
+        let hint = meant(&why);
         Self { place: place(name, text, at), why, hint }
     }
 
@@ -56,6 +58,13 @@ fn place(name: &str, text: &str, at: usize) -> String {
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().map_or(0, |rest| rest.chars().count()) + 1;
     format!("{name}:{line}:{column}")
+}
+
+/// What to say of a section that is there once and may be there several times, if this is its line.
+fn several(text: &str, at: usize) -> Option<String> {
+    let line = text.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
+    let section = text[line..].strip_prefix('[')?.split(['.', ']']).next()?;
+    Some(format!("there may be several of `{section}`, and each begins with a line [[{section}]]"))
 }
 
 /// Of the names that would have been right, the one that is most like the one that was written.

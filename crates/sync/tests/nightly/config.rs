@@ -45,6 +45,8 @@ fn a_mistake_has_a_line_and_a_suggestion() {
         ("base_url =", "base_uri =", "steadfast.toml:12:1", "did you mean `base_url`?"),
         ("\"decimal\"", "\"decmal\"", "steadfast.toml:16", "did you mean `decimal`?"),
         ("[schedule]", "[shedule]", "steadfast.toml:7", "did you mean `schedule`?"),
+        ("[[vendor]]", "[vendor]", "steadfast.toml:10", "each begins with a line [[vendor]]"),
+        ("[[vendor]]", "[[vendro]]", "steadfast.toml:14", "each begins with a line [[vendor]]"),
         ("0 3 * * *", "0 25 * * *", "steadfast.toml:8", ""),
         ("\"UTC\"", "\"Mars/Olympus\"", "steadfast.toml:9", "IANA"),
         ("env:ACME_TOKEN", "sk-live-123", "steadfast.toml:13", "env: or file:"),
