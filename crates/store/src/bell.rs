@@ -4,6 +4,8 @@
 //! Deliberately absent: what or who is meant, and any promise. Polling finds what a lost ring told.
 
 use std::convert::Infallible;
+#[cfg(feature = "mysql")]
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -24,6 +26,10 @@ pub(crate) struct Bell {
     ended: AtomicU32,
     rung: Notify,
     rung_for_end: Notify,
+    #[cfg(feature = "mysql")]
+    waiting: AtomicUsize,
+    #[cfg(feature = "mysql")]
+    came: Notify,
 }
 
 /// What commits have done that others wait for.
@@ -154,6 +160,35 @@ impl Bell {
     }
 }
 
+/// A wait that [`Bell::awaited`] sees, until it is dropped.
+#[cfg(feature = "mysql")]
+pub(crate) struct Waiting<'a>(&'a Bell);
+
+#[cfg(feature = "mysql")]
+impl Bell {
+    /// Says that a caller waits for a ring.
+    pub(crate) fn wait(&self) -> Waiting<'_> {
+        if self.waiting.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.came.notify_one();
+        }
+        Waiting(self)
+    }
+
+    /// Resolves as soon as a caller waits for a ring.
+    pub(crate) async fn awaited(&self) {
+        while self.waiting.load(Ordering::Acquire) == 0 {
+            self.came.notified().await;
+        }
+    }
+}
+
+#[cfg(feature = "mysql")]
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +203,24 @@ mod tests {
             pauses.now.as_millis()
         });
         assert_eq!(now, [4, 8, 10, 10, 10, 2, 4, 2, 2]);
+    }
+
+    #[cfg(feature = "mysql")]
+    #[tokio::test(start_paused = true)]
+    async fn a_bell_is_awaited_while_a_caller_waits_and_not_after() {
+        let bell = Bell::default();
+        let soon = Duration::from_millis(1);
+        assert!(tokio::time::timeout(soon, bell.awaited()).await.is_err());
+        let (first, second) = (bell.wait(), bell.wait());
+        drop(first);
+        bell.awaited().await;
+        drop(second);
+        assert!(tokio::time::timeout(soon, bell.awaited()).await.is_err());
+        let late = async {
+            tokio::time::sleep(soon).await;
+            bell.wait()
+        };
+        let (_waiting, ()) = tokio::join!(late, bell.awaited());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use futures::future::BoxFuture;
 use steadfast_core::driver::Outcome;
+use tokio::sync::futures::Notified;
 
 pub use mysql_async;
 pub use work::{Work, failed, start_in};
@@ -73,6 +74,15 @@ impl Mysql {
         })
     }
 
+    /// A wait that the listener sees: it reads the notice only while there are any.
+    fn waiting_for<'a>(&'a self, heard: Notified<'a>) -> BoxFuture<'a, ()> {
+        let waiting = self.bell.wait();
+        Box::pin(async move {
+            heard.await;
+            drop(waiting);
+        })
+    }
+
     async fn once(&self, op: Arc<Op>) -> Result<Reply, Error> {
         if op.is_read() { self.readers.read(op).await } else { self.lanes.send(op).await }
     }
@@ -97,11 +107,11 @@ impl Store for Mysql {
     }
 
     fn ended(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.bell.end_heard())
+        self.waiting_for(self.bell.end_heard())
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.bell.heard())
+        self.waiting_for(self.bell.heard())
     }
 
     fn transact(

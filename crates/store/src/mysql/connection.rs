@@ -72,13 +72,22 @@ impl Connector {
     }
 
     /// A connection as the server gives it.
-    pub(super) async fn connect_raw(&self) -> Result<Conn, Error> {
+    async fn connect_raw(&self) -> Result<Conn, Error> {
         let silent = |_| {
             let place = &self.place;
             Error::Transient(format!("no connection to MySQL at {place}: no answer in {CONNECT:?}"))
         };
         let made = tokio::time::timeout(CONNECT, Conn::new(self.opts.clone())).await;
         made.map_err(silent)?.map_err(|error| self.why(&error))
+    }
+
+    /// A connection with our settings.
+    pub(super) async fn connect_set(&self) -> Result<Conn, Error> {
+        let mut conn = self.connect_raw().await?;
+        for sql in SETTINGS {
+            conn.query_drop(*sql).await.map_err(|error| self.why(&error))?;
+        }
+        Ok(conn)
     }
 
     fn why(&self, error: &mysql_async::Error) -> Error {
@@ -104,10 +113,7 @@ impl Connect for Connector {
     const JOINS_QUEUES: bool = false;
 
     async fn connect(&self) -> Result<MySession, Error> {
-        let mut conn = self.connect_raw().await?;
-        for sql in SETTINGS {
-            conn.query_drop(*sql).await.map_err(|error| self.why(&error))?;
-        }
+        let conn = self.connect_set().await?;
         let counters = self.counters.clone();
         let memo = Memo::default();
         Ok(MySession { conn, counters, memo, wrote: false, is_down: false, told: 0 })

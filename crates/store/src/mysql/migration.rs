@@ -4,6 +4,7 @@
 //! what it creates is there, so an interrupted migration is taken up where it stopped; the version
 //! is written last. Deliberately absent: servers without SKIP LOCKED, which are refused.
 
+use super::bell;
 use super::connection::MySession;
 use crate::dialect::Dialect;
 use crate::error::Error;
@@ -45,6 +46,12 @@ async fn migrate_locked(session: &mut MySession) -> Result<(), Error> {
     let create = format!("CREATE TABLE {VERSION_TABLE} (version BIGINT NOT NULL) ENGINE=InnoDB");
     let table = Ddl { creates: VERSION_TABLE.to_owned(), sql: create };
     run(session, &table).await?;
+    for (name, columns) in
+        [(bell::NOTICE, bell::NOTICE_COLUMNS), (bell::LISTENER, bell::LISTENER_COLUMNS)]
+    {
+        let sql = format!("CREATE TABLE {name} ({columns}) ENGINE=InnoDB");
+        run(session, &Ddl { creates: name.to_owned(), sql }).await?;
+    }
     let newest = format!("SELECT COALESCE(MAX(version), 0) FROM {VERSION_TABLE}");
     let from = session.number(&newest).await?.unwrap_or(0);
     for ddl in migrate::statements(Dialect::Mysql, from)? {

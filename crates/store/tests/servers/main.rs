@@ -12,6 +12,7 @@ mod claims;
 mod crowd;
 mod database;
 mod schema;
+mod stranger;
 mod work;
 
 use std::sync::Arc;
@@ -84,6 +85,12 @@ on_each_server! {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_finds_single_runs_by_their_key() {
     with(Kind::Postgres, single_runs_are_found_by_their_key).await;
+}
+
+/// Postgres has notifications of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r096_mysql_listeners_do_not_hold_up_new_connections() {
+    with(Kind::Mysql, stranger::listeners_do_not_hold_up_new_connections).await;
 }
 
 /// MySQL locks a batch's runs before it writes.
