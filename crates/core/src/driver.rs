@@ -4,11 +4,13 @@
 //! Invariants: outcomes are delivered one at a time, and on replay in the order in which they were
 //! first delivered, so `join!`, biased `select!` and `FuturesUnordered` take the same turns again;
 //! nothing is started while recorded outcomes are still to be delivered; code that asks for
-//! something else than its history says is stopped; code that waits for something foreign is
+//! something else than its history says is stopped; a recorded call that is made with another input
+//! is reported, and stops the code only where it is to be replayed strictly; code that waits for something foreign is
 //! reported, never left hanging.
 //! Deliberately absent: clocks, sockets, storage, tasks. A host (the native runtime, an adapter,
 //! the simulator) carries requests out and decides when a record is durable.
 
+mod drift;
 mod record;
 mod request;
 
@@ -20,6 +22,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures::future::BoxFuture;
 
+pub use drift::Drift;
 pub use record::{Kind, Outcome, Record, RecordState};
 pub use request::{
     Ask, Body, CallOptions, ChildStart, EffectClass, Guard, Probing, Request, Said, SlotRequest,
@@ -47,6 +50,8 @@ pub struct RunMeta {
     pub started_at: Timestamp,
     /// What travels with it from its cause.
     pub context: crate::command::Context,
+    /// Whether a recorded call that is made with another input ends the run.
+    pub strict_replay: bool,
 }
 
 /// What a turn of the workflow came to.
@@ -86,6 +91,10 @@ pub(crate) struct State {
     pub(crate) closed: BTreeSet<String>,
     continue_with: Option<String>,
     fault: Option<Error>,
+    /// Whether a call with another input than the recorded one is a fault.
+    strict: bool,
+    /// Such calls, where it is not.
+    drifts: Vec<Drift>,
     /// Positions whose requests are kept for `rehearse`, and those requests.
     wanted: BTreeSet<u64>,
     caught: Vec<Request>,
@@ -148,12 +157,19 @@ impl State {
     }
 
     /// Registers a request, checking that history (if any) is of the same call.
-    pub(crate) fn ask(&mut self, request: Request) {
+    pub(crate) fn ask(&mut self, mut request: Request) {
         if let Some(error) = self.mismatch(request.id, &request.name, request.ask.kind()) {
             return self.fail(error);
         }
+        request.input_digest = request.digest();
         if let Some(recorded) = self.history.get_mut(&request.id) {
             recorded.seen = true;
+            if let Some(drift) = Drift::between(recorded, &request) {
+                match self.strict {
+                    true => return self.fail(drift.error()),
+                    false => self.drifts.push(drift),
+                }
+            }
         }
         self.slots.insert(request.id, Slot::Waiting(None));
         if self.wanted.contains(&request.id) {
@@ -280,6 +296,7 @@ impl Driver {
         let state = State {
             next_seq: history.iter().map(|r| r.seq + 1).max().unwrap_or(0),
             now: meta.started_at,
+            strict: meta.strict_replay,
             history: history.into_iter().map(|r| (r.id, r)).collect(),
             ..State::default()
         };
@@ -334,6 +351,11 @@ impl Driver {
         let seq = state.take_seq();
         state.settle(id, outcome, at);
         seq
+    }
+
+    /// Recorded calls that the code made with another input, since last asked.
+    pub fn take_drifts(&mut self) -> Vec<Drift> {
+        std::mem::take(&mut self.shared.lock().drifts)
     }
 
     /// The number that the next delivery will get, for a record that is written before it.

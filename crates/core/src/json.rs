@@ -58,8 +58,29 @@ pub fn decode<T: DeserializeOwned>(what: &str, text: &str) -> Result<T> {
 
 /// A short digest of a payload, for comparing without keeping it.
 pub fn fingerprint(text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    digest.iter().take(16).map(|b| format!("{b:02x}")).collect()
+    short(Sha256::digest(text.as_bytes()).as_slice())
+}
+
+/// A short digest of several texts. Their lengths are part of it, so that no two lists of texts run
+/// together to the same.
+pub fn fingerprint_of<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    short(hash.finalize().as_slice())
+}
+
+/// The first 16 bytes of a digest, as hexadecimal digits.
+fn short(digest: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(32);
+    for byte in digest.iter().take(16) {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
 }
 
 /// The whole digest of a text, with its kind: what an approval is bound to.
@@ -107,6 +128,15 @@ mod tests {
         assert!(encode("v", &"x".repeat(limits::PAYLOAD_BYTES - 2)).is_ok());
         let over = encode("v", &"x".repeat(limits::PAYLOAD_BYTES - 1)).unwrap_err();
         assert_eq!(over.code(), "SF-0103");
+    }
+
+    #[test]
+    fn a_fingerprint_has_32_digits_and_keeps_its_parts_apart() {
+        // The first half of the SHA-256 of an empty text.
+        assert_eq!(fingerprint(""), "e3b0c44298fc1c149afbf4c8996fb924");
+        assert_ne!(fingerprint_of(["ab", "c"]), fingerprint_of(["a", "bc"]));
+        assert_ne!(fingerprint_of(["a"]), fingerprint_of(["a", ""]));
+        assert_eq!(fingerprint_of(["a", "b"]), fingerprint_of(["a", "b"]));
     }
 
     #[test]

@@ -122,12 +122,13 @@ impl Cx {
 
     /// Waits durably: the run leaves memory, and a restart waits only for the rest.
     pub fn sleep(&self, d: Duration) -> Operation<()> {
-        self.sleep_until(self.now().after(d))
+        let until = self.now().after(d);
+        self.operation("sleep", Some(format!("{d:?}")), Ask::Sleep { until })
     }
 
     /// Waits durably until a moment.
     pub fn sleep_until(&self, until: Timestamp) -> Operation<()> {
-        self.operation("sleep", None, Ask::Sleep { until })
+        self.operation("sleep", Some(until.to_string()), Ask::Sleep { until })
     }
 
     /// A pure function: evaluated here and now, its value recorded with the next commit.

@@ -10,6 +10,7 @@ mod attempt;
 mod begin;
 mod commit;
 mod doubt;
+mod drift;
 mod first;
 mod govern;
 mod look;
@@ -82,6 +83,8 @@ pub(crate) struct Execution {
     pending: Vec<Entry>,
     /// Whether one of them should become durable before the run waits.
     urgent: bool,
+    /// Digests of the inputs of calls that have no final record yet.
+    digests: BTreeMap<u64, String>,
     /// Requests that are not begun yet.
     backlog: VecDeque<Request>,
     calls: BTreeMap<u64, Box<Call>>,
@@ -139,6 +142,7 @@ impl Execution {
             turned,
             pending: Vec::new(),
             urgent: false,
+            digests: BTreeMap::new(),
             backlog: VecDeque::new(),
             calls: BTreeMap::new(),
             running: BTreeSet::new(),
@@ -182,7 +186,12 @@ impl Execution {
 
     /// One turn of the code, and the one outcome it needs next.
     async fn turn(&mut self) -> Step {
-        match self.turned.take().unwrap_or_else(|| self.driver.turn()) {
+        let turn = self.turned.take().unwrap_or_else(|| self.driver.turn());
+        let drifts = self.driver.take_drifts();
+        if !drifts.is_empty() {
+            Box::pin(self.report(drifts)).await;
+        }
+        match turn {
             Turn::Done(outcome) => {
                 self.take_rides();
                 return Err(self.finish(outcome).await);
@@ -431,6 +440,7 @@ fn driver(
         seed: u64::from_be_bytes(run.seed.to_be_bytes()),
         started_at: run.started_at.unwrap_or(run.created_at),
         context: crate::context_of(run),
+        strict_replay: registered.strict_replay,
     };
     let (code, input) = (registered.code.clone(), run.input.clone());
     let state = Arc::new(registry.state.clone());

@@ -12,6 +12,8 @@ use steadfast_core::{Error, Result, limits};
 #[derive(Default, Clone)]
 pub struct Registry {
     workflows: BTreeMap<String, Registered>,
+    /// The name under which a workflow was added last.
+    latest: Option<String>,
     /// What `cx.state` gives.
     pub state: AppState,
     /// Who decides on what leaves, where anything is governed.
@@ -24,6 +26,8 @@ pub struct Registry {
 pub(crate) struct Registered {
     pub(crate) code: Code,
     pub(crate) max_attempts: u32,
+    /// Whether replay ends the run at a call with another input than the recorded one.
+    pub(crate) strict_replay: bool,
 }
 
 impl Registry {
@@ -41,14 +45,24 @@ impl Registry {
         workflow: W,
     ) -> Result<()> {
         steadfast_core::key::check("workflow name", name)?;
-        let registered = Registered { code: workflow.code(), max_attempts };
+        let registered = Registered { code: workflow.code(), max_attempts, strict_replay: false };
         if self.workflows.insert(name.to_owned(), registered).is_some() {
             return Err(Error::invalid(
                 "SF-0108",
                 format!("two workflows are called \"{name}\"; give one of them another name"),
             ));
         }
+        self.latest = Some(name.to_owned());
         Ok(())
+    }
+
+    /// Replays the workflow that was added last strictly: a recorded call that its code makes with
+    /// another input ends the run. Without a workflow it changes nothing.
+    pub fn strict_replay(&mut self) {
+        let latest = self.latest.as_ref().and_then(|name| self.workflows.get_mut(name));
+        if let Some(registered) = latest {
+            registered.strict_replay = true;
+        }
     }
 
     pub(crate) fn breaker(&self, connector: &str) -> Option<Breaker> {

@@ -114,6 +114,7 @@ impl Client {
     ) -> Result<()> {
         let tell = Tell {
             workspace: self.inner.workspace().to_owned(),
+            command_id: String::new(),
             event_id: format!("evt_rejected_{}", json::fingerprint(what)),
             event_type: "ingress.rejected".to_owned(),
             payload: about.to_string(),

@@ -262,6 +262,15 @@ impl Builder {
         self.note(added)
     }
 
+    /// Replays the workflow or command registered just before strictly: where a recorded step is
+    /// called with another input than the recorded one, the run ends with `SF-0308`. Without this,
+    /// the difference is logged and audited (`replay.input_changed`), and the run goes on with the
+    /// recorded outcome.
+    pub fn strict_replay(mut self) -> Self {
+        self.registry.strict_replay();
+        self
+    }
+
     /// Who may do what, within which budgets. Connectors that were added before are kept.
     pub fn govern(mut self, governance: Governance) -> Self {
         let connectors = std::mem::take(&mut self.governance.connectors);

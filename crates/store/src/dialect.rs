@@ -59,8 +59,8 @@ const EVENT_COLUMNS: &str = "event_id, command_id, purpose, event_type, payload,
 const SINK_COLUMNS: &str = "sink, kind, place, state, reason, cursor_seq, owner, epoch, \
     lease_until, created_at";
 /// Columns of `step`, in the order in which a record is read.
-const STEP_COLUMNS: &str = "function_id, seq, name, kind, state, input, output, error, \
-    child_run_id, attempt, started_at, completed_at, next_at";
+const STEP_COLUMNS: &str = "function_id, seq, name, kind, state, input, input_digest, \
+    output, error, child_run_id, attempt, started_at, completed_at, next_at";
 /// Columns of `queue`, in the order in which `QueueRow` is read.
 const QUEUE_COLUMNS: &str = "name, concurrency, worker_concurrency, rate_limit, rate_period_us, \
     priorities, partitioned, paused";

@@ -224,7 +224,7 @@ operations! {
     CancelCommand -> CommandCancelled, Write;
     /// Ends commands whose time is up.
     SettleCommands -> Settled, Write;
-    /// Tells the audit of something that belongs to no command.
+    /// Tells the audit of something that no other operation writes.
     Tell -> ToldOf, Write;
     /// Gives a command what its payload lacked.
     Supply -> Supplied, Write;

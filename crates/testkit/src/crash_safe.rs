@@ -251,6 +251,7 @@ impl CrashSafe {
             seed: u64::from_be_bytes(row.seed.to_be_bytes()),
             started_at: row.started_at.unwrap_or(row.created_at),
             context: Default::default(),
+            strict_replay: true,
         };
         let state = std::sync::Arc::new(self.registry.state.clone());
         let input = row.input.clone();

@@ -93,6 +93,8 @@ pub struct Record {
     pub state: RecordState,
     /// The typed input, when the call had one.
     pub input: Option<String>,
+    /// A digest of what the call was made with, where that is known: replay compares it.
+    pub input_digest: Option<String>,
     /// The value or error; of an unfinished record, the last error or `null`.
     pub outcome: Outcome,
     /// The child run, when the call started one.
@@ -119,6 +121,7 @@ impl Record {
             kind,
             state: RecordState::Done,
             input: None,
+            input_digest: None,
             outcome,
             child: None,
             attempt: 1,

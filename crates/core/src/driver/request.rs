@@ -14,6 +14,7 @@ use crate::approval::ApprovalRequest;
 use crate::effect::EffectSpec;
 use crate::error::Error;
 use crate::gate::Calling;
+use crate::json;
 use crate::retry::Retry;
 use crate::time::Timestamp;
 
@@ -60,6 +61,9 @@ pub struct CallOptions {
 pub struct Guard {
     /// The effect, if it is one.
     pub effect: Option<EffectSpec>,
+    /// Whether the effect's key is the code's own. Other keys follow from the contract or from the
+    /// run's id, which is another one in a fork.
+    pub given_key: bool,
     /// The connector's call, if it is one.
     pub calling: Option<Calling>,
     /// Where the body leaves what it did, for the ledger.
@@ -121,8 +125,45 @@ pub struct Request {
     pub name: String,
     /// Input of the step, when it has one.
     pub input: Option<String>,
+    /// A digest of what the call is made with; the driver computes it when the call is asked for.
+    pub input_digest: Option<String>,
     /// What is wanted.
     pub ask: Ask,
+}
+
+impl Request {
+    /// The digest of what the call is made with. `None` where that is not known (a closure, a
+    /// transaction's SQL) or where there is nothing (a wait). Only what replay and a fork compute
+    /// again from recorded values is part of it: no clock, no id derived from the run's own.
+    pub(crate) fn digest(&self) -> Option<String> {
+        let input = self.input.as_deref();
+        match &self.ask {
+            Ask::Call { .. } | Ask::Sleep { .. } | Ask::Spawn(_) => {
+                Some(json::fingerprint_of([input?]))
+            }
+            Ask::Effect { options, .. } => {
+                let guard = options.guard.as_ref()?;
+                let spec = guard.effect.as_ref()?;
+                let key = if guard.given_key { spec.key.as_str() } else { "" };
+                Some(json::fingerprint_of([spec.effect_type.as_str(), key, spec.payload.as_str()]))
+            }
+            Ask::Send { to, signal, payload } => {
+                Some(json::fingerprint_of([to.as_str(), signal, payload]))
+            }
+            Ask::Publish { key, value } => Some(json::fingerprint_of([key.as_str(), value])),
+            Ask::Append { stream, item } => match item {
+                Some(item) => Some(json::fingerprint_of([stream.as_str(), item])),
+                None => Some(json::fingerprint_of([stream.as_str()])),
+            },
+            Ask::Emit { payload, audit } => {
+                let purpose = if *audit { "audit" } else { "event" };
+                Some(json::fingerprint_of([payload.as_str(), purpose]))
+            }
+            Ask::Join { run_id } => Some(json::fingerprint_of([run_id.as_str()])),
+            Ask::Transaction(_) | Ask::Signal { .. } | Ask::Approval(_) => None,
+            Ask::Undone { .. } | Ask::Settle { .. } => None,
+        }
+    }
 }
 
 /// What a request wants.

@@ -268,12 +268,14 @@ impl Cx {
             None if self.undoes.is_some() => connector::default_retry(),
             None => retry,
         };
+        let given_key = effect.key.is_some();
         let (spec, probe) = match self.spec(effect) {
             Ok(made) => made,
             Err(refusal) => return Call::of(Operation::refused(refusal)),
         };
         let (key, input) = (spec.key.clone(), spec_input(&spec));
-        let guard = Arc::new(Guard { effect: Some(spec), calling, probe, ..Guard::default() });
+        let effect = Some(spec);
+        let guard = Arc::new(Guard { effect, given_key, calling, probe, ..Guard::default() });
         let said = guard.clone();
         let body: Body = Box::new(move || perform(key.clone(), &said));
         let options = Arc::new(CallOptions { guard: Some(guard), retry, ..CallOptions::default() });

@@ -37,7 +37,8 @@ impl<T> Operation<T> {
         input: Option<String>,
         ask: Ask,
     ) -> Self {
-        let request = Box::new(Request { id, name: name.to_owned(), input, ask });
+        let request =
+            Box::new(Request { id, name: name.to_owned(), input, input_digest: None, ask });
         Self { stage: Stage::Built(shared, request), value: PhantomData }
     }
 

@@ -108,6 +108,7 @@ impl Execution {
     pub(super) fn forget(&mut self, id: u64) {
         self.waits.remove(&id);
         self.running.remove(&id);
+        self.digests.remove(&id);
         self.backlog.retain(|request| request.id != id);
         if let Some(call) = self.calls.remove(&id) {
             self.abandon(id, call);

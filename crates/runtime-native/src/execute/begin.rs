@@ -22,7 +22,8 @@ impl Execution {
             // Asked for again when the run is claimed elsewhere.
             return Ok(false);
         }
-        let Request { id, name, input, ask } = request;
+        let Request { id, name, input, input_digest, ask } = request;
+        self.digests.extend(input_digest.map(|digest| (id, digest)));
         let kind = ask.kind();
         if self.refuses(id, &name, &ask) {
             return Ok(true);
@@ -351,6 +352,7 @@ impl Execution {
             Record::done(id, self.driver.next_seq(), name, Kind::Transaction, Ok("null".into()));
         (record.started_at, record.completed_at) = (now, now);
         let entries = vec![Entry { record, replaces: false, with: None }];
+        let entries = self.with_digests(entries);
         let records = op::Record { lease: self.lease.clone(), entries, now };
         let (written, outcome) = match self.hub.store.transact(records, work).await {
             Ok(done) => done,

@@ -9,7 +9,7 @@ use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Entry, Suspended, Written};
 
 use super::stopped::outcomes;
-use super::{Execution, Exit, Step, driver, stopped};
+use super::{Execution, Exit, Step, drift, driver, stopped};
 use crate::client::RunEnd;
 use crate::waits::Wait;
 
@@ -36,11 +36,16 @@ impl Execution {
         tracing::debug_span!("workflow.checkpoint")
             .in_scope(|| tracing::debug!(records = entries.len(), "workflow.checkpoint"));
         let ends = outcomes(&entries);
+        let done = drift::done(&entries);
+        let entries = self.with_digests(entries);
         let record = op::Record { lease: self.lease.clone(), entries, now: self.hub.now() };
         let written = self.hub.store.ask(record).await.map_err(stopped)?;
         self.hub.env.crash_point("record.after");
         match written {
-            Written::Done => Ok(None),
+            Written::Done => {
+                self.forget_digests(&done);
+                Ok(None)
+            }
             Written::Fenced => {
                 self.untold.extend(ends);
                 Err(Exit::Stopped)
@@ -52,10 +57,11 @@ impl Execution {
     /// Ends the run, with its last records.
     pub(super) async fn finish(&mut self, outcome: Outcome) -> Exit {
         self.hub.env.crash_point("finish.before");
-        let ends = outcomes(&self.pending);
+        let entries = std::mem::take(&mut self.pending);
+        let ends = outcomes(&entries);
         let finish = op::Finish {
             lease: self.lease.clone(),
-            entries: std::mem::take(&mut self.pending),
+            entries: self.with_digests(entries),
             outcome: outcome.clone(),
             now: self.hub.now(),
         };
@@ -90,11 +96,12 @@ impl Execution {
     /// Suspends the run: its records become durable and it leaves memory, unless something arrived.
     pub(super) async fn suspend(&mut self) -> Step {
         self.hub.env.crash_point("suspend.before");
-        let ends = outcomes(&self.pending);
+        let entries = std::mem::take(&mut self.pending);
+        let ends = outcomes(&entries);
         let wake_at = self.next_moment();
         let suspend = op::Suspend {
             lease: self.lease.clone(),
-            entries: std::mem::take(&mut self.pending),
+            entries: self.with_digests(entries),
             inbox: self.inbox,
             wake_at,
             waits: Wait::describe_all(self.waits.values()),
@@ -164,6 +171,7 @@ impl Execution {
         self.running.clear();
         self.waits.clear();
         self.backlog.clear();
+        self.digests.clear();
         self.run.input = input;
         self.run.generation += 1;
         self.raise_epoch();

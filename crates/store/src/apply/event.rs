@@ -141,11 +141,11 @@ pub(super) async fn judged(tx: &mut impl Tx, op: &Submit, judgement: &str) -> Re
     Ok(())
 }
 
-/// What belongs to no command, for auditors.
+/// What no other operation writes, for auditors.
 pub(super) async fn tell(tx: &mut impl Tx, op: &Tell) -> Result<ToldOf, Error> {
     let new = params! {
-        workspace: &op.workspace, event_id: &op.event_id, command_id: "", purpose: "audit",
-        event_type: &op.event_type, payload: &op.payload, actor: &op.actor,
+        workspace: &op.workspace, event_id: &op.event_id, command_id: &op.command_id,
+        purpose: "audit", event_type: &op.event_type, payload: &op.payload, actor: &op.actor,
         trace_id: &op.trace_id, now: op.now,
     };
     Ok(ToldOf(tx.execute("event_insert", new).await? == 1))

@@ -62,7 +62,7 @@ pub(super) fn record(mut row: Row) -> Result<Record, Error> {
     let name = r.text()?;
     let kind = r.text()?;
     let state = r.text()?;
-    let input = r.opt_text()?;
+    let (input, input_digest) = (r.opt_text()?, r.opt_text()?);
     let (output, error) = (r.opt_text()?, r.opt_text()?);
     let outcome: Outcome = match error {
         Some(text) => Err(failure(&text)?),
@@ -76,6 +76,7 @@ pub(super) fn record(mut row: Row) -> Result<Record, Error> {
         kind: Kind::parse(&kind).ok_or_else(|| unknown("step kind", &kind))?,
         state: RecordState::parse(&state).ok_or_else(|| unknown("step state", &state))?,
         input,
+        input_digest,
         outcome,
         child,
         attempt: u32::try_from(r.int()?).unwrap_or(u32::MAX),

@@ -239,6 +239,8 @@ pub struct Settled(pub Vec<String>);
 pub struct Tell {
     /// The workspace.
     pub workspace: String,
+    /// The command it is about; empty for none. The event's id then begins with `evt_` and it.
+    pub command_id: String,
     /// The event's id.
     pub event_id: String,
     /// Its type.

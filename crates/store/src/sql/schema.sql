@@ -73,6 +73,7 @@ CREATE TABLE step (
     kind {{ws}} NOT NULL,
     state {{ws}} NOT NULL,
     input {{text}},
+    input_digest {{ws}},
     output {{text}},
     error {{text}},
     child_run_id {{key}} NOT NULL,

@@ -2,15 +2,15 @@
 
 -- name: step_insert
 INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
-VALUES (:workspace, :function_id, :seq, :name, :kind, :state, :input, :output, :error, :child_run_id,
-    :attempt, :started_at, :completed_at, :next_at, :run_id, :epoch)
+VALUES (:workspace, :function_id, :seq, :name, :kind, :state, :input, :input_digest, :output,
+    :error, :child_run_id, :attempt, :started_at, :completed_at, :next_at, :run_id, :epoch)
 {{or_keep:function_id}};
 
 -- A record and the fence it needs, in one: nothing is inserted unless the lease is good.
 -- name: step_insert_held
 INSERT {{or_fail}} INTO step (workspace, {{step_columns}}, run_id, epoch)
-SELECT workspace, :function_id, :seq, :name, :kind, :state, :input, :output, :error, :child_run_id,
-    :attempt, :started_at, :completed_at, :next_at, run_id, epoch FROM run
+SELECT workspace, :function_id, :seq, :name, :kind, :state, :input, :input_digest, :output,
+    :error, :child_run_id, :attempt, :started_at, :completed_at, :next_at, run_id, epoch FROM run
 WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker = :worker
     AND status = 'PENDING' {{for_update}}
 {{or_keep:function_id}};

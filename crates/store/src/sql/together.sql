@@ -99,8 +99,8 @@ WITH ended AS (
     RETURNING workspace, run_id, epoch
 )
 INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
-SELECT workspace, :function_id, :seq, :name, :kind, :state, :input, :output, :error, :child_run_id,
-    :attempt, :started_at, :completed_at, :next_at, run_id, epoch FROM ended;
+SELECT workspace, :function_id, :seq, :name, :kind, :state, :input, :input_digest, :output,
+    :error, :child_run_id, :attempt, :started_at, :completed_at, :next_at, run_id, epoch FROM ended;
 
 -- What is first in line on a queue, found, locked and claimed. The first look says where in the table it lies. A queue
 -- that has partitions, or limits that must be counted, is not for this; nor is what waits if any of it is a command's,
@@ -141,8 +141,8 @@ VALUES [[, (:run_id, :workflow, :status, :input, NULL, NULL, :queue, :partition_
 
 -- name: many_step_insert
 INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
-VALUES [[, (:workspace, :function_id, :seq, :name, :kind, :state, :input, :output, :error, :child_run_id,
-    :attempt, :started_at, :completed_at, :next_at, :run_id, :epoch)]]
+VALUES [[, (:workspace, :function_id, :seq, :name, :kind, :state, :input, :input_digest, :output,
+    :error, :child_run_id, :attempt, :started_at, :completed_at, :next_at, :run_id, :epoch)]]
 {{or_keep:function_id}};
 
 -- name: many_run_end

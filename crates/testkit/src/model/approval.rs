@@ -182,12 +182,12 @@ impl Model {
         }
     }
 
-    /// What belongs to no command, for auditors.
+    /// What no other operation writes, for auditors.
     pub(super) fn tell_of_none(&mut self, op: &Tell) -> ToldOf {
         let new = !self.events.has(&key(&op.workspace, &op.event_id));
         let event = EventRow {
             event_id: op.event_id.clone(),
-            command_id: String::new(),
+            command_id: op.command_id.clone(),
             purpose: "audit".to_owned(),
             event_type: op.event_type.clone(),
             payload: op.payload.clone(),

@@ -124,9 +124,11 @@ impl Generator {
     }
 
     fn tell(&mut self) -> Tell {
+        let command_id = if self.random.chance(50) { self.command_id() } else { String::new() };
         Tell {
             workspace: self.ws(),
-            event_id: format!("evt_told_{}", self.random.below(6)),
+            event_id: format!("evt_{command_id}_told{}", self.random.below(6)),
+            command_id,
             event_type: "ingress.rejected".to_owned(),
             payload: "{}".to_owned(),
             actor: "event:shop".to_owned(),

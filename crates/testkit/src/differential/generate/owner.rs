@@ -3,7 +3,7 @@
 //! Invariants: a record that spawns names its child, as every caller's record does.
 
 use steadfast_core::driver::{Kind, Outcome, Record, RecordState};
-use steadfast_core::{Error, Timestamp};
+use steadfast_core::{Error, Timestamp, json};
 use steadfast_store::op::{
     ContinueAsNew, Entry, Finish, Lease, Record as Write, Rest, Start, Suspend, With,
 };
@@ -20,7 +20,7 @@ impl Generator {
 
     pub(super) fn step(&mut self) -> Record {
         let outcome = self.outcome();
-        let input = self.value();
+        let (input, drawn) = (self.value(), self.value());
         let r = &mut self.random;
         let id = r.below(8);
         Record {
@@ -36,6 +36,7 @@ impl Generator {
                 &RecordState::Retrying,
             ]),
             input: r.maybe(30, |_| input),
+            input_digest: r.maybe(50, |_| json::fingerprint(&drawn)),
             outcome,
             child: None,
             attempt: u32::try_from(r.below(4)).unwrap(),

@@ -34,6 +34,7 @@ fn rich(id: u64) -> Record {
         kind: Kind::Effect,
         state: RecordState::Done,
         input: Some("{\"amount\":12}".to_owned()),
+        input_digest: Some("0123456789abcdef0123456789abcdef".to_owned()),
         outcome: Ok("{\"receipt\":\"x\"}".to_owned()),
         child: Some("kid".to_owned()),
         attempt: 3,
@@ -48,7 +49,7 @@ fn rich(id: u64) -> Record {
 async fn a_record_comes_back_as_it_was_written(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
-    let bare = Record { input: None, child: None, ..rich(1) };
+    let bare = Record { input: None, input_digest: None, child: None, ..rich(1) };
     let entries = vec![entry(rich(0)), entry(bare.clone())];
     assert_eq!(k.record(&lease, entries).await, Written::Done);
     assert_eq!(k.steps("r").await, [rich(0), bare.clone()]);
