@@ -5,8 +5,8 @@
 //! first delivered, so `join!`, biased `select!` and `FuturesUnordered` take the same turns again;
 //! nothing is started while recorded outcomes are still to be delivered; code that asks for
 //! something else than its history says is stopped; a recorded call that is made with another input
-//! is reported, and stops the code only where it is to be replayed strictly; code that waits for something foreign is
-//! reported, never left hanging.
+//! is reported, and stops the code only where it is to be replayed strictly; code that waits for
+//! something foreign is reported, never left hanging.
 //! Deliberately absent: clocks, sockets, storage, tasks. A host (the native runtime, an adapter,
 //! the simulator) carries requests out and decides when a record is durable.
 

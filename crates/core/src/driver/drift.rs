@@ -32,8 +32,8 @@ impl Drift {
     pub fn error(&self) -> Error {
         let Self { id, name, kind } = self;
         let text = format!(
-            "step {id} was recorded as {} \"{name}\" with another input than the code now gives it; \
-             guard the change with cx.patched, fork the run from step {id}, or register the \
+            "step {id} was recorded as {} \"{name}\" with another input than the code gives it \
+             now; guard the change with cx.patched, fork the run from step {id}, or register the \
              workflow without strict_replay",
             kind.as_str()
         );

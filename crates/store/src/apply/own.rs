@@ -318,7 +318,8 @@ pub(super) fn record_fields<'a>(lease: &'a Lease, record: &'a StepRecord) -> Fie
         workspace: &lease.workspace, run_id: &lease.run_id, function_id: id(record),
         seq: i64::try_from(record.seq).unwrap_or(i64::MAX), name: &record.name,
         kind: record.kind.as_str(), state: record.state.as_str(), input: record.input.as_deref(),
-        input_digest: record.input_digest.as_deref(), output: output, error: error, child_run_id: record.child.as_deref().unwrap_or_default(),
+        input_digest: record.input_digest.as_deref(), output: output, error: error,
+        child_run_id: record.child.as_deref().unwrap_or_default(),
         attempt: i64::from(record.attempt), started_at: record.started_at,
         completed_at: record.completed_at, next_at: record.next_at, epoch: lease.epoch,
     }
