@@ -1,9 +1,9 @@
-//! Schema versions: what each step does, and which versions this program can work with.
+//! The schema's version, and the statements that create it.
 //!
-//! Invariants: steps run under a lock that other processes respect; a schema newer than this
-//! program is refused and left alone; on MySQL, where DDL commits by itself, each statement is
-//! skipped if what it creates is there already, so an interrupted migration is taken up where it
-//! stopped.
+//! Invariants: the schema is created under a lock that other processes respect; a store of any other
+//! version is refused and left unchanged; on MySQL, where DDL commits by itself, each statement is
+//! skipped if what it creates exists, so an interrupted creation continues where it stopped.
+//! Deliberately absent: upgrades. Until 0.1.0 the schema changes without them.
 
 use std::collections::BTreeSet;
 
@@ -16,120 +16,47 @@ use crate::error::Error;
 use crate::statement;
 
 /// The version this program writes.
-pub(crate) const VERSION: i64 = 6;
+pub(crate) const VERSION: i64 = 7;
 /// The table that holds the version; created first, so that it can be asked.
 pub(crate) const VERSION_TABLE: &str = "steadfast_schema";
 /// The key of the lock that keeps two processes from migrating at once.
 #[cfg(feature = "postgres")]
 pub(crate) const LOCK: i64 = 0x0005_7EAD_FA57;
 
-/// One statement of a migration.
+/// One statement of the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ddl {
-    /// The table or index it creates; empty for statements that may simply run again.
+    /// The table, index or trigger that it creates.
     pub(crate) creates: String,
     /// The statement.
     pub(crate) sql: String,
 }
 
-/// The statements that lead from a version to the current one.
-pub(crate) fn statements(dialect: Dialect, from: i64) -> Result<Vec<Ddl>, Error> {
-    if from > VERSION {
-        return Err(Error::Incompatible(format!(
-            "the schema has version {from}, this program knows {VERSION}; upgrade the program"
-        )));
-    }
-    let mut ddl = Vec::new();
-    if from < 1 {
-        // Nothing is there, so everything is made as it is today.
-        for name in statement::schema().filter(|name| name.starts_with("create_")) {
-            ddl.push(create(dialect, name));
+/// The statements that make the schema, or none where it is there already.
+pub(crate) fn statements(dialect: Dialect, found: i64) -> Result<Vec<Ddl>, Error> {
+    match found {
+        0 => {
+            let names = statement::schema().filter(|name| name.starts_with("create_"));
+            let mut ddl: Vec<Ddl> = names.map(|name| create(dialect, name)).collect();
+            ddl.extend(append_only::triggers(dialect));
+            Ok(ddl)
         }
-        ddl.extend(append_only::triggers(dialect));
-        return Ok(ddl);
+        VERSION => Ok(Vec::new()),
+        newer if newer > VERSION => Err(Error::Incompatible(format!(
+            "the store has schema version {newer} and this program knows {VERSION}; upgrade the \
+             program"
+        ))),
+        older => Err(Error::Incompatible(format!(
+            "the store has schema version {older}, made by an older build, and this program needs \
+             {VERSION}; before 0.1.0 stores are not upgraded. Finish its runs with the build that \
+             made it, and open a new database with this one"
+        ))),
     }
-    // A table that is made now has all of its columns.
-    let made_in = [
-        (3, "add_domain_events"),
-        (3, "add_activity_runs"),
-        (4, "add_meters"),
-        (4, "add_connector_invocations"),
-    ];
-    let whole =
-        |name: &str| made_in.iter().any(|(made, table)| from < *made && name.starts_with(table));
-    let added = ADDED.iter().filter(|(since, name)| from < *since && !whole(name));
-    ddl.extend(added.map(|(_, name)| create(dialect, name)));
-    if from < 4 {
-        ddl.extend(append_only::triggers(dialect));
-    }
-    Ok(ddl)
 }
-
-/// What a version brought that the one before it did not have.
-const ADDED: &[(i64, &str)] = &[
-    (2, "create_run_parent"),
-    (3, "add_run_context"),
-    (3, "create_commands"),
-    (3, "create_commands_due"),
-    (3, "create_command_dependencies"),
-    (3, "create_command_dependents"),
-    (3, "create_command_duplicates"),
-    (3, "create_domain_events"),
-    (3, "create_domain_events_list"),
-    (3, "create_triggers"),
-    (3, "create_triggers_due"),
-    (3, "create_trigger_slots"),
-    (3, "create_activity_runs"),
-    (3, "create_activity_runs_list"),
-    (3, "create_task_instances"),
-    (3, "create_task_instances_run"),
-    (4, "add_domain_events__seq"),
-    (4, "add_domain_events__hash"),
-    (4, "create_domain_events_seq"),
-    (4, "create_domain_events_unsealed"),
-    (4, "create_event_chain"),
-    (4, "create_event_tombstones"),
-    (4, "create_event_sinks"),
-    (4, "create_event_parked"),
-    (4, "create_event_parked_due"),
-    (4, "create_event_parked_seq"),
-    (4, "create_event_marks"),
-    (4, "create_domain_effects"),
-    (4, "create_domain_effects_command"),
-    (4, "create_domain_effects_key"),
-    (4, "create_domain_effects_unknown"),
-    (4, "create_connector_invocations"),
-    (4, "create_connector_invocations_list"),
-    (4, "create_approvals"),
-    (4, "create_approvals_due"),
-    (4, "create_approvals_command"),
-    (4, "create_approvals_list"),
-    (4, "create_approval_votes"),
-    (4, "create_meters"),
-    (5, "create_triggers_kind"),
-    (5, "add_activity_runs__scheduled_for"),
-    (5, "add_activity_runs__fired_at"),
-    (5, "add_activity_runs__window_start"),
-    (5, "add_activity_runs__window_end"),
-    (5, "add_activity_runs__status"),
-    (5, "add_activity_runs__error"),
-    (5, "add_activity_runs__finished_at"),
-    (6, "add_meters__past_at"),
-    (6, "set_meters__past_at"),
-    (6, "create_meters_past"),
-    (6, "add_connector_invocations__cost_units"),
-];
 
 fn create(dialect: Dialect, name: &str) -> Ddl {
     let sql = statement::fill(dialect, statement::raw(name));
-    // A column is known by its table's name before it.
-    let creates = match name.strip_prefix("add_") {
-        Some(column) if column.contains("__") => column.replacen("__", ".", 1),
-        Some(column) => column.replacen('_', ".", 1),
-        None if name.starts_with("set_") => String::new(),
-        None => name.trim_start_matches("create_").to_owned(),
-    };
-    Ddl { creates, sql }
+    Ddl { creates: name.trim_start_matches("create_").to_owned(), sql }
 }
 
 /// A lifecycle's arrows, as the condition of a check. Not a foreign key to a table of arrows: on
@@ -189,24 +116,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_newer_schema_is_refused_with_both_versions() {
-        let refused = statements(Dialect::Sqlite, VERSION + 1).unwrap_err();
-        let newer = format!("version {}", VERSION + 1);
-        assert!(matches!(&refused, Error::Incompatible(text) if text.contains(&newer)));
-        assert_eq!(statements(Dialect::Sqlite, VERSION).unwrap(), []);
-    }
-
-    #[test]
-    fn an_older_schema_gets_what_it_lacks_and_a_new_one_everything() {
-        for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql] {
-            let creates = |from| -> Vec<String> {
-                statements(dialect, from).unwrap().into_iter().map(|ddl| ddl.creates).collect()
-            };
-            assert_eq!(creates(1)[..3], ["run_parent", "run.context", "commands"]);
-            assert_eq!(creates(2)[..2], ["run.context", "commands"]);
-            let new = creates(0);
-            let tables = ADDED.iter().filter_map(|(_, name)| name.strip_prefix("create_"));
-            assert!(tables.clone().all(|name| new.iter().any(|made| made == name)));
+    fn a_schema_of_another_version_is_refused_with_both_versions() {
+        let refused = |found| statements(Dialect::Sqlite, found).unwrap_err().to_string();
+        let newer = refused(VERSION + 1);
+        assert!(newer.contains(&format!("version {}", VERSION + 1)), "{newer}");
+        assert!(newer.contains("upgrade the program"), "{newer}");
+        for version in 1..VERSION {
+            let older = refused(version);
+            assert!(older.contains(&format!("version {version}, made by an older")), "{older}");
         }
+        assert_eq!(statements(Dialect::Sqlite, VERSION).unwrap(), []);
     }
 }

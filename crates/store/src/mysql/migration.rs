@@ -1,7 +1,7 @@
-//! Bringing the schema up to date where DDL commits by itself.
+//! Creating the schema where DDL commits by itself.
 //!
-//! Invariants: one process migrates at a time, by a lock of the server; a statement is skipped if
-//! what it creates is there, so an interrupted migration is taken up where it stopped; the version
+//! Invariants: one process creates it at a time, by a lock of the server; a statement is skipped if
+//! what it creates exists, so an interrupted creation continues where it stopped; the version
 //! is written last. Deliberately absent: servers without SKIP LOCKED, which are refused.
 
 use super::bell;
@@ -65,21 +65,17 @@ async fn migrate_locked(session: &mut MySession) -> Result<(), Error> {
 
 /// Runs a statement, unless what it creates is there.
 async fn run(session: &mut MySession, ddl: &Ddl) -> Result<(), Error> {
-    // The names are ours: letters and underscores; a column has its table's before it.
-    let (table, column) = ddl.creates.split_once('.').unwrap_or((&ddl.creates, ""));
+    // The names are ours: letters and underscores.
     let exists = format!(
         "SELECT (SELECT COUNT(*) FROM information_schema.tables \
             WHERE table_schema = DATABASE() AND table_name = '{name}') \
          + (SELECT COUNT(*) FROM information_schema.statistics \
             WHERE table_schema = DATABASE() AND index_name = '{name}') \
          + (SELECT COUNT(*) FROM information_schema.triggers \
-            WHERE trigger_schema = DATABASE() AND trigger_name = '{name}') \
-         + (SELECT COUNT(*) FROM information_schema.columns \
-            WHERE table_schema = DATABASE() \
-                AND table_name = '{table}' AND column_name = '{column}')",
+            WHERE trigger_schema = DATABASE() AND trigger_name = '{name}')",
         name = ddl.creates
     );
-    if !ddl.creates.is_empty() && session.number(&exists).await?.unwrap_or(0) > 0 {
+    if session.number(&exists).await?.unwrap_or(0) > 0 {
         return Ok(());
     }
     match session.batch(&ddl.sql).await {

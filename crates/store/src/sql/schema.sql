@@ -1,10 +1,9 @@
 -- The one schema. Keys are binary and never null, times are microseconds UTC, payloads are JSON text.
--- A new database gets all of it; migrate.rs says what older ones lack.
+-- A database has all of it or none; migrate.rs refuses one of another version.
 -- Holes: {{key}} a bounded key, {{ws}} a workspace, {{text}} a payload, {{int}} 64 bits, {{end}} table options,
 -- {{small}} the same where rows are small and found by their key, {{one_of:column a b}} the column is a or b,
 -- {{roomy}} an index whose rows change.
--- The keys of runs and records begin with the run: a comparison then ends with its first column (decision 26). In
--- databases made before they begin with the workspace, as lists do, and statements suit both.
+-- The keys of runs and records begin with the run: a comparison then ends with its first column (decision 26).
 
 -- name: create_run
 CREATE TABLE run (
@@ -177,6 +176,7 @@ CREATE TABLE worker (
     workspace {{ws}} NOT NULL,
     worker {{key}} NOT NULL,
     app_version {{key}} NOT NULL,
+    workflows {{text}} NOT NULL,
     started_at {{int}} NOT NULL,
     seen_at {{int}} NOT NULL,
     PRIMARY KEY (workspace, worker)
@@ -350,44 +350,3 @@ CREATE TABLE task_instances (
 
 -- name: create_task_instances_run
 CREATE INDEX task_instances_run ON task_instances (workspace, run_id, id);
-
--- What older databases lack of older tables.
--- name: add_run_context
-ALTER TABLE run ADD COLUMN context {{text}};
-
--- name: add_activity_runs__scheduled_for
-ALTER TABLE activity_runs ADD COLUMN scheduled_for {{int}};
-
--- name: add_activity_runs__fired_at
-ALTER TABLE activity_runs ADD COLUMN fired_at {{int}};
-
--- name: add_activity_runs__window_start
-ALTER TABLE activity_runs ADD COLUMN window_start {{int}};
-
--- name: add_activity_runs__window_end
-ALTER TABLE activity_runs ADD COLUMN window_end {{int}};
-
--- name: add_activity_runs__status
-ALTER TABLE activity_runs ADD COLUMN status {{ws}};
-
--- name: add_activity_runs__error
-ALTER TABLE activity_runs ADD COLUMN error {{text}};
-
--- name: add_activity_runs__finished_at
-ALTER TABLE activity_runs ADD COLUMN finished_at {{int}};
-
--- name: add_domain_events__seq
-ALTER TABLE domain_events ADD COLUMN seq {{int}};
-
--- name: add_domain_events__hash
-ALTER TABLE domain_events ADD COLUMN hash {{ws}};
-
--- name: add_meters__past_at
-ALTER TABLE meters ADD COLUMN past_at {{int}};
-
--- Where a meter's time is known, it is looked at then.
--- name: set_meters__past_at
-UPDATE meters SET past_at = moment WHERE moment > 0 AND past_at IS NULL;
-
--- name: add_connector_invocations__cost_units
-ALTER TABLE connector_invocations ADD COLUMN cost_units {{int}};

@@ -13,7 +13,7 @@ use crate::migrate::{self, VERSION, VERSION_TABLE};
 /// The place of a database that lives in memory alone.
 pub(super) const MEMORY: &str = ":memory:";
 
-/// Opens a database and brings its schema up to date. Others may be doing the same: switching a new
+/// Opens a database and creates its schema if it has none. Others may be doing the same: switching a new
 /// file to its journal is not waited for by SQLite's own timeout, so it is tried again for a while.
 pub(super) fn open_ready(place: &str) -> Result<Connection, Error> {
     const PATIENCE: Duration = Duration::from_secs(15);
@@ -79,8 +79,8 @@ fn is_current(connection: &Connection) -> Result<bool, Error> {
     Ok(number(&there)? == 1 && number(&version)? == VERSION)
 }
 
-/// Brings the schema up to date in one transaction; other processes wait at its lock. A schema that
-/// is up to date is only read, so a process can open the store while another is busy writing.
+/// Creates the schema in one transaction; other processes wait at its lock. A schema of this version
+/// is only read, so a process can open the store while another one is busy writing.
 pub(super) fn migrate(connection: Connection) -> Result<Connection, Error> {
     if is_current(&connection)? {
         return Ok(connection);
@@ -134,10 +134,6 @@ mod tests {
     use crate::gate::Params;
     use crate::statement;
 
-    fn number(connection: &Connection, sql: &str) -> i64 {
-        connection.query_row(sql, [], |row| row.get(0)).unwrap()
-    }
-
     #[test]
     fn a_file_that_is_no_database_is_named() {
         let dir = tempfile::tempdir().unwrap();
@@ -167,40 +163,6 @@ mod tests {
         assert_eq!(["a", "b", "c"].map(step_list), [0, 0, 0]);
     }
 
-    const NEW_IN_5: &str = "DROP INDEX triggers_kind; \
-        ALTER TABLE activity_runs DROP COLUMN scheduled_for; \
-        ALTER TABLE activity_runs DROP COLUMN fired_at; \
-        ALTER TABLE activity_runs DROP COLUMN window_start; \
-        ALTER TABLE activity_runs DROP COLUMN window_end; \
-        ALTER TABLE activity_runs DROP COLUMN status; \
-        ALTER TABLE activity_runs DROP COLUMN error; \
-        ALTER TABLE activity_runs DROP COLUMN finished_at;";
-
-    const NEW_IN_6: &str = "DROP INDEX meters_past; \
-        ALTER TABLE meters DROP COLUMN past_at; \
-        ALTER TABLE connector_invocations DROP COLUMN cost_units;";
-
-    /// Version 5 looked at every meter to find those past their time.
-    #[test]
-    fn a_schema_of_version_5_is_brought_up_to_date() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("old.db");
-        let file = file.to_str().unwrap();
-        let old = open_ready(file).unwrap();
-        let age = format!(
-            "{NEW_IN_6} INSERT INTO meters VALUES ('w', 'cost:a', 1, 7), ('w', 'cost:b', 1, 0); \
-             UPDATE {VERSION_TABLE} SET version = 5"
-        );
-        old.execute_batch(&age).unwrap();
-        drop(old);
-        let new = open_ready(file).unwrap();
-        assert_eq!(number(&new, &format!("SELECT MAX(version) FROM {VERSION_TABLE}")), VERSION);
-        assert_eq!(number(&new, "SELECT SUM(past_at) FROM meters"), 7);
-        assert_eq!(number(&new, "SELECT COUNT(cost_units) FROM connector_invocations"), 0);
-        let index = "SELECT COUNT(*) FROM sqlite_master WHERE name = 'meters_past'";
-        assert_eq!(number(&new, index), 1);
-    }
-
     #[test]
     fn meters_past_their_time_are_found_by_their_index() {
         let connection = open_ready(MEMORY).unwrap();
@@ -216,69 +178,26 @@ mod tests {
         assert!(plan[0].contains("meters_past (workspace=? AND past_at<?)"), "{plan:?}");
     }
 
-    const NEW_IN_4: &str = "DROP TABLE domain_effects; DROP TABLE connector_invocations; \
-        DROP TABLE approvals; DROP TABLE approval_votes; DROP TABLE meters;";
-
-    /// Version 3 had events without numbers, and no governance.
+    /// Until 0.1.0 there are no upgrades, so a store of another build is not written to.
     #[test]
-    fn a_schema_of_version_3_is_brought_up_to_date() {
+    fn a_store_of_another_schema_version_is_refused_and_left_unchanged() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("old.db");
-        let file = file.to_str().unwrap();
-        let old = open_ready(file).unwrap();
-        let triggers: Vec<String> = {
-            let sql = "SELECT name FROM sqlite_master WHERE type = 'trigger'";
-            let mut statement = old.prepare(sql).unwrap();
-            let rows = statement.query_map([], |row| row.get(0)).unwrap();
-            rows.collect::<Result<_, _>>().unwrap()
-        };
-        assert!(!triggers.is_empty(), "events are append only");
-        for name in triggers {
-            old.execute_batch(&format!("DROP TRIGGER {name}")).unwrap();
+        for version in [1, VERSION - 1, VERSION + 1] {
+            let file = dir.path().join(format!("{version}.db"));
+            let file = file.to_str().unwrap();
+            let made = open_ready(file).unwrap();
+            let age = format!("UPDATE {VERSION_TABLE} SET version = {version}");
+            made.execute_batch(&age).unwrap();
+            drop(made);
+            let before = std::fs::read(file).unwrap();
+            let refused = open_ready(file).unwrap_err();
+            let wanted = format!("schema version {version}");
+            assert!(
+                matches!(&refused, Error::Incompatible(why) if why.contains(&wanted)),
+                "{refused}"
+            );
+            assert_eq!(std::fs::read(file).unwrap(), before);
         }
-        let age = format!(
-            "DROP INDEX domain_events_seq; DROP INDEX domain_events_unsealed; \
-             ALTER TABLE domain_events DROP COLUMN seq; \
-             ALTER TABLE domain_events DROP COLUMN hash; \
-             DROP TABLE event_chain; DROP TABLE event_tombstones; DROP TABLE event_sinks; \
-             DROP TABLE event_parked; DROP TABLE event_marks; {NEW_IN_4} {NEW_IN_5} \
-             INSERT INTO domain_events VALUES ('w', 'e', '', 'event', 't', '{{}}', 'a', '', 1); \
-             UPDATE {VERSION_TABLE} SET version = 3"
-        );
-        old.execute_batch(&age).unwrap();
-        drop(old);
-        let new = open_ready(file).unwrap();
-        assert_eq!(number(&new, "SELECT COUNT(*) FROM domain_events WHERE seq IS NULL"), 1);
-        assert_eq!(number(&new, "SELECT COUNT(*) FROM approvals"), 0);
-        assert_eq!(number(&new, "SELECT COUNT(finished_at) FROM activity_runs"), 0);
-        assert!(new.execute_batch("DELETE FROM domain_events").is_err(), "append only again");
-    }
-
-    /// Version 1 was this schema without the index by parent, commands and triggers, and
-    /// with other keys.
-    #[test]
-    fn a_schema_of_version_1_is_brought_up_to_date() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("old.db");
-        let file = file.to_str().unwrap();
-        let old = open_ready(file).unwrap();
-        let age = format!(
-            "DROP INDEX run_parent; ALTER TABLE run DROP COLUMN context; \
-             DROP TABLE commands; DROP TABLE command_dependencies; DROP TABLE command_duplicates; \
-             DROP TABLE domain_events; DROP TABLE triggers; DROP TABLE trigger_slots; \
-             DROP TABLE activity_runs; DROP TABLE task_instances; DROP TABLE event_chain; \
-             DROP TABLE event_tombstones; DROP TABLE event_sinks; DROP TABLE event_parked; \
-             DROP TABLE event_marks; {NEW_IN_4} \
-             UPDATE {VERSION_TABLE} SET version = 1"
-        );
-        old.execute_batch(&age).unwrap();
-        drop(old);
-        let new = open_ready(file).unwrap();
-        assert_eq!(number(&new, &format!("SELECT MAX(version) FROM {VERSION_TABLE}")), VERSION);
-        let index = "SELECT COUNT(*) FROM sqlite_master WHERE name = 'run_parent'";
-        assert_eq!(number(&new, index), 1);
-        assert_eq!(number(&new, "SELECT COUNT(context) FROM run"), 0);
-        assert_eq!(number(&new, "SELECT COUNT(*) FROM trigger_slots"), 0);
     }
 
     /// As SQLite does for a list of more than two, anew for every statement that writes.
@@ -315,36 +234,18 @@ mod tests {
         assert!(list.contains("run_parent"), "{list}");
     }
 
-    /// A database of today, but that its keys begin with the workspace, as they once did.
-    fn with_keys_of_old() -> Connection {
-        let (new, old) = (open_ready(MEMORY).unwrap(), Connection::open_in_memory().unwrap());
-        let made =
-            "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY type = 'table' DESC";
-        let mut made = new.prepare(made).unwrap();
-        for sql in made.query_map([], |row| row.get::<_, String>(0)).unwrap() {
-            let sql = sql.unwrap().replace("KEY (run_id, workspace", "KEY (workspace, run_id");
-            old.execute_batch(&sql).unwrap();
-        }
-        old
-    }
-
     #[test]
-    fn runs_and_records_are_found_by_their_keys_in_databases_made_before_too() {
-        let (new, old) = (open_ready(MEMORY).unwrap(), with_keys_of_old());
+    fn runs_and_records_are_found_by_their_keys() {
+        let connection = open_ready(MEMORY).unwrap();
         let run_ids: Vec<String> = (0..100).map(|n| format!("r{n}")).collect();
         let of = crate::gate::params! {
             workspace: "w", run_id: "r", run_ids: run_ids, worker: "me", epoch: 1i64, from: 0i64,
             limit: 9i64,
         };
-        let by_key = [("run_get", "run"), ("run_owned", "run"), ("step_list", "step")];
-        for (name, table) in by_key {
-            for (on, key) in
-                [(&new, "run_id=? AND workspace=?"), (&old, "workspace=? AND run_id=?")]
-            {
-                let plan = plan(on, name, "", of);
-                let wanted = format!("sqlite_autoindex_{table}_1 ({key}");
-                assert!(plan.contains(&wanted), "{name}: {plan}");
-            }
+        for (name, table) in [("run_get", "run"), ("run_owned", "run"), ("step_list", "step")] {
+            let plan = plan(&connection, name, "", of);
+            let wanted = format!("sqlite_autoindex_{table}_1 (run_id=? AND workspace=?");
+            assert!(plan.contains(&wanted), "{name}: {plan}");
         }
     }
 }
