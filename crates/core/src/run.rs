@@ -5,6 +5,9 @@
 //! Deliberately absent: a status for sleeping or waiting. A suspended run is PENDING without a
 //! lease.
 
+use crate::error::{Error, ErrorClass};
+use crate::time::Timestamp;
+
 lifecycle! {
     /// Where a run stands.
     pub RunStatus on RunEvent as "run";
@@ -49,6 +52,12 @@ lifecycle! {
         /// Somebody puts it back on its queue.
         Resume,
     }
+}
+
+/// The error of a run that did not end before its deadline.
+pub fn overdue(deadline: Timestamp) -> Error {
+    let text = format!("the run did not end before its deadline {deadline}");
+    Error::new(ErrorClass::Timeout, "SF-0304", text)
 }
 
 #[cfg(test)]

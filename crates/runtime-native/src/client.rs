@@ -10,7 +10,7 @@ use steadfast_core::{Error, ErrorClass, Result, RunStatus, Timestamp, key, limit
 use steadfast_store::op::{self, Forked, Signalled, Started};
 use steadfast_store::{OpenStore, StoreExt};
 
-use crate::hub::{Hub, Notice};
+use crate::hub::Hub;
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -204,7 +204,11 @@ impl Client {
 
     /// One run, if there is one.
     pub async fn find(&self, run_id: &str) -> Result<Option<op::RunRow>> {
-        let at = op::GetRun { workspace: self.hub.workspace.clone(), run_id: run_id.to_owned() };
+        let at = op::GetRun {
+            workspace: self.hub.workspace.clone(),
+            run_id: run_id.to_owned(),
+            now: self.hub.now(),
+        };
         Ok(self.hub.store.ask(at).await?.0.map(|run| *run))
     }
 
@@ -215,8 +219,8 @@ impl Client {
         after: Option<(Timestamp, String)>,
         limit: usize,
     ) -> Result<op::RunPage> {
-        let workspace = self.hub.workspace.clone();
-        Ok(self.hub.store.ask(op::ListRuns { workspace, filter, after, limit }).await?)
+        let (workspace, now) = (self.hub.workspace.clone(), self.hub.now());
+        Ok(self.hub.store.ask(op::ListRuns { workspace, filter, after, limit, now }).await?)
     }
 
     /// Records of a run, in call order.
@@ -288,10 +292,6 @@ impl Client {
     pub async fn cancel(&self, run_id: &str, reason: &str) -> Result<()> {
         let text = if reason.is_empty() { "the run was cancelled" } else { reason };
         let reason = Error::new(ErrorClass::Cancelled, "SF-0305", text);
-        self.stop(run_id, reason).await
-    }
-
-    pub(crate) async fn stop(&self, run_id: &str, reason: Error) -> Result<()> {
         let cancel = op::Cancel {
             workspace: self.hub.workspace.clone(),
             run_id: run_id.to_owned(),
@@ -300,12 +300,7 @@ impl Client {
         };
         match self.hub.store.ask(cancel).await? {
             op::Cancelled::Done(others) => {
-                let end = RunEnd { status: RunStatus::Cancelled, outcome: Err(reason) };
-                for id in others.iter().map(String::as_str).chain([run_id]) {
-                    self.hub.notify(id, Notice::Stopped);
-                    self.hub.ended(id, &end);
-                }
-                self.hub.ready.ring();
+                self.hub.cancelled(others.into_iter().chain([run_id.to_owned()]), &reason);
                 Ok(())
             }
             op::Cancelled::AlreadyOver(status) => Err(Error::new(

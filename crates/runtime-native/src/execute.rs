@@ -1,8 +1,9 @@
 //! One execution of a run: turns of the driver, and the commits between them.
 //!
-//! Invariants: before a step or effect starts, every earlier record is durable; before the run is
-//! suspended or finished, every record is part of that commit; exactly one outcome is delivered
-//! between two turns; a fenced write ends the execution without a trace.
+//! Invariants: before a step or effect starts, every earlier record is durable; what is not durable
+//! when the run is suspended or finished is part of that commit (of very many records, the last);
+//! exactly one outcome is delivered between two turns; a fenced write ends the execution without a
+//! trace.
 //! Deliberately absent: retries of store calls (the store has patience) and any memory of the run
 //! beyond this execution.
 
@@ -29,6 +30,7 @@ use futures::{FutureExt, StreamExt};
 use steadfast_core::command::Context;
 use steadfast_core::driver::{Driver, Kind, Outcome, Record, Request, RunMeta, Turn};
 use steadfast_core::{Error, ErrorClass, Timestamp, json};
+use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Entry, PendingSignal, With};
 
 pub(crate) use self::first::First;
@@ -121,14 +123,14 @@ impl Execution {
             *launch;
         // A first claim has nothing to load, unless a fork copied steps or a signal came early.
         let fresh = run.epoch == 1 && run.forked_from.is_empty() && run.inbox == 0;
-        let loaded = match fresh {
-            true => op::Loaded::default(),
+        let (steps, loaded) = match fresh {
+            true => (Vec::new(), op::Loaded::default()),
             false => look::history(&hub, &run).await.map_err(stopped).ok()?,
         };
         let lease = hub.lease(&run);
         let (driver, turned) = match first {
             Some(First { driver, turn }) => (driver, Some(turn)),
-            None => (driver(&hub, &registry, &run, loaded.steps)?, None),
+            None => (driver(&hub, &registry, &run, steps)?, None),
         };
         let (end, ended) = mpsc::unbounded();
         Some(Box::new(Self {
@@ -179,6 +181,7 @@ impl Execution {
             }
         }
         if exit == Exit::Stopped {
+            Box::pin(self.end_if_overdue()).await;
             Box::pin(self.let_go()).await;
         }
         exit
@@ -398,18 +401,42 @@ impl Execution {
     }
 
     async fn check_deadline(&mut self) -> Step {
-        let Some(deadline) = self.run.deadline_at.filter(|at| *at <= self.hub.now()) else {
+        if !self.run.is_overdue(self.hub.now()) {
             return Ok(());
-        };
-        let reason = Error::new(
-            ErrorClass::Timeout,
-            "SF-0304",
-            format!("the run did not end before its deadline {deadline}"),
-        );
-        let client = crate::Client { hub: self.hub.clone() };
-        // If it cannot be stopped, it ended otherwise.
-        let _ = Box::pin(client.stop(&self.run.run_id, reason)).await;
-        Err(Exit::Stopped)
+        }
+        match Box::pin(self.time_out()).await? {
+            true => Err(Exit::Stopped),
+            false => Ok(()),
+        }
+    }
+
+    /// Has the store end this run because of its deadline, which the store compares itself. True
+    /// when it did, or another process had; false when the deadline is later than this execution
+    /// believed.
+    async fn time_out(&mut self) -> Step<bool> {
+        let time_out = op::TimeOut { lease: self.lease.clone(), now: self.hub.now() };
+        match self.hub.store.ask(time_out).await.map_err(stopped)? {
+            op::TimedOut::Done(others) => {
+                let deadline = self.run.deadline_at.unwrap_or(self.hub.now());
+                let reason = steadfast_core::run::overdue(deadline);
+                self.hub.cancelled(others.into_iter().chain([self.run.run_id.clone()]), &reason);
+                Ok(true)
+            }
+            op::TimedOut::NotDue(deadline) => {
+                self.run.deadline_at = deadline;
+                Ok(false)
+            }
+            op::TimedOut::Fenced => Err(Exit::Stopped),
+        }
+    }
+
+    /// A write that the store refused after the deadline leaves the run active: its end is written
+    /// now, not when its lease runs out.
+    async fn end_if_overdue(&mut self) {
+        if self.run.is_overdue(self.hub.now()) {
+            // If it fails, any worker ends the run when the lease has run out.
+            let _ = self.time_out().await;
+        }
     }
 
     /// Whether the lease lasts long enough to begin something that leaves the process.

@@ -30,6 +30,8 @@ pub enum Rule {
     RateLimited,
     /// It is pinned to a version that no worker has.
     NoWorkerOfVersion,
+    /// No worker has its workflow.
+    NoWorkerOfWorkflow,
     /// No worker reports at all.
     NoWorker,
     /// It is its turn at the next poll.
@@ -49,6 +51,7 @@ impl Rule {
             Rule::QueueFull => "queue_full",
             Rule::RateLimited => "rate_limited",
             Rule::NoWorkerOfVersion => "no_worker_of_version",
+            Rule::NoWorkerOfWorkflow => "no_worker_of_workflow",
             Rule::NoWorker => "no_worker",
             Rule::NextPoll => "next_poll",
         }
@@ -157,6 +160,9 @@ impl Client {
         {
             let text = format!("no worker of version {} reports", run.app_version);
             (Rule::NoWorkerOfVersion, text, None)
+        } else if !workers.iter().any(|worker| worker.workflows.contains(&run.workflow)) {
+            let text = format!("no worker that reports has workflow \"{}\"", run.workflow);
+            (Rule::NoWorkerOfWorkflow, text, None)
         } else {
             let text = format!("{} wait on queue {}; a worker polls it", report.waiting, run.queue);
             (Rule::NextPoll, text, None)
@@ -182,7 +188,6 @@ fn waits(text: &str) -> String {
                 _ => format!("an answer \"{}\"", field("name")),
             },
             "retry" => format!("the next attempt of step \"{}\"", field("name")),
-            "workflow" => format!("a worker that has workflow \"{}\"", field("name")),
             _ => "a moment".to_owned(),
         }
     };

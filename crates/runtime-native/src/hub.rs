@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::channel::{mpsc, oneshot};
 use futures::future::select;
 use steadfast_core::env::Env;
-use steadfast_core::{RunStatus, Timestamp, limits};
+use steadfast_core::{Error, RunStatus, Timestamp, limits};
 use steadfast_store::{OpenStore, StoreExt, op};
 
 use crate::bell::Bell;
@@ -36,6 +36,8 @@ pub(crate) enum Notice {
 /// A run that this process executes.
 pub(crate) struct Live {
     pub(crate) epoch: i64,
+    /// What its logical clock began with.
+    pub(crate) started_at: Option<Timestamp>,
     pub(crate) queue: String,
     pub(crate) partition: String,
     pub(crate) lease_until: Arc<AtomicI64>,
@@ -144,6 +146,16 @@ impl Hub {
         }
     }
 
+    /// Runs were ended from outside: those executed here stop, and those who wait for them learn it.
+    pub(crate) fn cancelled(&self, run_ids: impl Iterator<Item = String>, reason: &Error) {
+        let end = RunEnd { status: RunStatus::Cancelled, outcome: Err(reason.clone()) };
+        for run_id in run_ids {
+            self.notify(&run_id, Notice::Stopped);
+            self.ended(&run_id, &end);
+        }
+        self.ready.ring();
+    }
+
     /// A run left this process: whoever waits for its end looks again. If it ended here, they know.
     pub(crate) fn left(&self, run_id: &str) {
         // Dropped outside the lock: the waiters watch anew.
@@ -186,7 +198,8 @@ impl Hub {
             let mut found = false;
             for run_ids in run_ids.chunks(limits::CLAIM_BATCH) {
                 let (workspace, run_ids) = (self.workspace.clone(), run_ids.to_vec());
-                let ends = self.store.ask(op::GetEnds { workspace, run_ids }).await;
+                let now = self.now();
+                let ends = self.store.ask(op::GetEnds { workspace, run_ids, now }).await;
                 for run in ends.map(|ends| ends.0).unwrap_or_default() {
                     if let Some(end) = RunEnd::of(&run) {
                         self.ended(&run.run_id, &end);

@@ -69,6 +69,11 @@ impl Registry {
         self.connectors.get(connector)?.limits().breaker
     }
 
+    /// The names of the workflows.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.workflows.keys().cloned().collect()
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&Registered> {
         self.workflows.get(name)
     }

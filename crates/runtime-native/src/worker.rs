@@ -8,7 +8,7 @@ mod claim;
 mod launch;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -39,9 +39,8 @@ struct Core {
     stop: Bell,
     /// Set by a loop that found no room, so that the next freed place rings the bell.
     hungry: AtomicBool,
-    /// Set once a run's workflow was not found here: others, who may have it, go first from then
-    /// on.
-    gives_way: AtomicBool,
+    /// When this worker, having no room, last asked for overdue runs to be ended.
+    ended_overdue_at: AtomicI64,
     loops: AtomicUsize,
     /// Runs that are being started here.
     starting: AtomicUsize,
@@ -74,7 +73,7 @@ impl Worker {
             stopping: AtomicBool::new(false),
             stop: Bell::default(),
             hungry: AtomicBool::new(false),
-            gives_way: AtomicBool::new(false),
+            ended_overdue_at: AtomicI64::new(i64::MIN),
             loops: AtomicUsize::new(0),
             starting: AtomicUsize::new(0),
             place: Mutex::default(),
@@ -277,6 +276,7 @@ impl Core {
             workspace: self.hub.workspace.clone(),
             worker: self.id.clone(),
             app_version: self.config.app_version.clone(),
+            workflows: self.registry.names(),
             leases: leases.clone(),
             lease_until: until,
             now: self.hub.now(),

@@ -60,6 +60,7 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::Release(op) => Reply::Release(own::release(tx, op).await?),
         Op::ContinueAsNew(op) => Reply::ContinueAsNew(own::continue_as_new(tx, op).await?),
         Op::Cancel(op) => Reply::Cancel(steer::cancel(tx, op).await?),
+        Op::TimeOut(op) => Reply::TimeOut(own::time_out(tx, op).await?),
         Op::Resume(op) => Reply::Resume(steer::resume(tx, op).await?),
         Op::Fork(op) => Reply::Fork(steer::fork(tx, op).await?),
         Op::Signal(op) => Reply::Signal(signal::signal(tx, op).await?),

@@ -91,12 +91,10 @@ fn columns(hole: &str) -> Option<String> {
 fn changes(hole: &str) -> Option<&'static str> {
     Some(match hole {
         "as_claimed" => {
-            "prev_status = status, status = :to, worker = :worker, epoch = epoch + 1, \
+            "prev_status = status, status = :to, worker = :worker, epoch = epoch + :stride, \
              attempts = attempts + :attempt, started_at = COALESCE(started_at, :now), \
-             wake_at = :lease_until, parked = 0, waits = '', updated_at = :now, \
-             deadline_at = CASE WHEN deadline_at IS NOT NULL OR timeout_us IS NULL \
-             THEN deadline_at WHEN timeout_us > 9223372036854775807 - :now \
-             THEN 9223372036854775807 ELSE :now + timeout_us END"
+             wake_at = {{least}}(:lease_until, {{deadline}}), parked = 0, waits = '', \
+             updated_at = :now, deadline_at = NULLIF({{deadline}}, {{never}})"
         }
         // Of many runs, each by its own row `n`, or by its place among the parameters.
         "as_ended_by_n" => {
@@ -144,7 +142,8 @@ impl Dialect {
             return Some(crate::migrate::one_of(self, column, these.split(' ')));
         }
         if let Some(text) = columns(hole)
-            .or_else(|| self.part(hole).or(self.way(hole)).or(changes(hole)).map(str::to_owned))
+            .or_else(|| self.part(hole).or(self.way(hole)).map(str::to_owned))
+            .or_else(|| changes(hole).map(|text| crate::statement::fill(self, text)))
         {
             return Some(text);
         }
@@ -156,6 +155,24 @@ impl Dialect {
             ("unsealed", Sqlite | Postgres) => "workspace, created_at, event_id",
             ("unsealed", Mysql) => "workspace, seq, created_at, event_id",
             ("never", _) => "9223372036854775807",
+            // What a worker can execute: its workflows, of its version or of any.
+            ("for_worker", _) => "app_version IN ('', :app_version) AND workflow IN (:workflows)",
+            ("least", Sqlite) => "MIN",
+            ("least", Postgres | Mysql) => "LEAST",
+            // When a run that is claimed now has to end: by its deadline or its time limit, whichever
+            // is earlier. A later claim never moves it.
+            ("deadline", _) => {
+                return Some(crate::statement::fill(
+                    self,
+                    "{{least}}(COALESCE(deadline_at, {{never}}), CASE WHEN timeout_us IS NULL \
+                     OR timeout_us > {{never}} - :now THEN {{never}} ELSE :now + timeout_us END)",
+                ));
+            }
+            // An owner's write is refused after the deadline: every read shows the run as ended.
+            ("in_time", _) => "(deadline_at IS NULL OR deadline_at > :now)",
+            ("in_time_of_n", _) => "(run.deadline_at IS NULL OR run.deadline_at > n.now)",
+            // Without a lease or a wait that ends earlier, a run is looked at when it is overdue.
+            ("until_deadline", _) => "COALESCE(deadline_at, 9223372036854775807)",
             // A run of whose end nobody is to be told: no parent, no key to be freed, no command.
             ("untold", _) => "parent = '' AND dedupe_id = '' AND context IS NULL",
             // Behind a place in line. MySQL uses no index for a comparison of rows.

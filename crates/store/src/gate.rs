@@ -196,6 +196,11 @@ pub(crate) trait Tx {
         None
     }
 
+    /// By how much a claim that is not flushed raises the epoch of a run.
+    fn claim_stride(&self) -> i64 {
+        1
+    }
+
     /// Whether a statement is no way to a server and back, so that one in vain costs next to
     /// nothing.
     fn is_near(&self) -> bool {

@@ -79,11 +79,15 @@ impl Lanes {
 /// Whether the operation may have ended runs.
 fn ends(op: &Op, reply: &Reply) -> bool {
     match reply {
-        Reply::Wake(claimed) => !claimed.exhausted.is_empty(),
+        Reply::Wake(claimed) => !claimed.exhausted.is_empty() || !claimed.overdue.is_empty(),
         _ => {
             matches!(
                 op,
-                Op::Finish(_) | Op::Cancel(_) | Op::CancelCommand(_) | Op::SettleCommands(_)
+                Op::Finish(_)
+                    | Op::Cancel(_)
+                    | Op::TimeOut(_)
+                    | Op::CancelCommand(_)
+                    | Op::SettleCommands(_)
             )
         }
     }
@@ -100,11 +104,12 @@ fn makes_ready(op: &Op, reply: &Reply) -> bool {
         Op::Record(op) => sends(&op.entries),
         Op::Suspend(op) => sends(&op.entries),
         // Whoever waited for what was given up may go on.
-        Op::Wake(_) => matches!(reply, Reply::Wake(claimed) if !claimed.exhausted.is_empty()),
+        Op::Wake(_) => ends(op, reply),
         _ => matches!(
             op,
             Op::Signal(_)
                 | Op::Cancel(_)
+                | Op::TimeOut(_)
                 | Op::CancelCommand(_)
                 | Op::Resume(_)
                 | Op::Fork(_)

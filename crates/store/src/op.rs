@@ -186,7 +186,7 @@ operations! {
     Debounce -> Debounced, Write;
     /// Takes runs that wait on a queue, within the queue's limits.
     Dequeue -> Claimed, Write;
-    /// Takes runs whose lease ran out or whose wait is over.
+    /// Takes runs whose lease ran out or whose wait is over; ends overdue ones.
     Wake -> Claimed, Write;
     /// Lets the leases of a worker's earlier incarnations run out at once.
     TakeOver -> TakenOver, Write;
@@ -204,6 +204,8 @@ operations! {
     ContinueAsNew -> Written, Write;
     /// Stops a run and its attached children.
     Cancel -> Cancelled, Write;
+    /// Ends a run whose deadline has passed, for its owner.
+    TimeOut -> TimedOut, Write;
     /// Puts a stopped run back on its queue.
     Resume -> Resumed, Write;
     /// Makes a new run from the first steps of another.
@@ -302,7 +304,7 @@ operations! {
     ListRuns -> RunPage, Read;
     /// Records of a run, in call order.
     ListSteps -> StepPage, Read;
-    /// What a worker needs to go on with a run.
+    /// What has arrived for a run.
     Load -> Loaded, Read;
     /// A published value.
     GetValue -> FoundValue, Read;

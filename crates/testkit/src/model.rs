@@ -169,6 +169,7 @@ impl Model {
             Op::Release(op) => Reply::Release(self.release(op)),
             Op::ContinueAsNew(op) => Reply::ContinueAsNew(self.continue_as_new(op)),
             Op::Cancel(op) => Reply::Cancel(self.cancel(op)),
+            Op::TimeOut(op) => Reply::TimeOut(self.time_out(op)),
             Op::Resume(op) => Reply::Resume(self.resume(op)),
             Op::Fork(op) => Reply::Fork(self.fork(op)),
             Op::Signal(op) => Reply::Signal(self.signal(op)),
@@ -200,13 +201,13 @@ impl Model {
             Op::TakeOutbox(op) => Reply::TakeOutbox(self.take_outbox(op)),
             Op::SettleOutbox(op) => Reply::SettleOutbox(self.settle_outbox(op)),
             Op::Redrive(op) => Reply::Redrive(self.redrive(op)),
-            reads => return Ok(self.look(reads)),
+            reads => return self.look(reads),
         })
     }
 
     /// What only looks.
-    fn look(&self, op: &Op) -> Reply {
-        match op {
+    fn look(&self, op: &Op) -> Result<Reply, Error> {
+        Ok(match op {
             Op::ListEffects(op) => Reply::ListEffects(self.list_effects(op)),
             Op::ListBudgets(op) => Reply::ListBudgets(self.list_budgets(op)),
             Op::ListInvocations(op) => Reply::ListInvocations(self.list_invocations(op)),
@@ -223,7 +224,7 @@ impl Model {
             Op::ListActivities(op) => Reply::ListActivities(self.list_activities(op)),
             Op::GetRun(op) => Reply::GetRun(self.get_run(op)),
             Op::ListRuns(op) => Reply::ListRuns(self.list_runs(op)),
-            Op::ListSteps(op) => Reply::ListSteps(self.list_steps(op)),
+            Op::ListSteps(op) => Reply::ListSteps(self.list_steps(op)?),
             Op::Load(op) => Reply::Load(self.load(op)),
             Op::GetValue(op) => Reply::GetValue(self.get_value(op)),
             Op::ReadStream(op) => Reply::ReadStream(self.read_stream(op)),
@@ -232,7 +233,7 @@ impl Model {
             Op::InspectQueue(op) => Reply::InspectQueue(self.inspect_queue(op)),
             Op::ListWorkers(op) => Reply::ListWorkers(self.list_workers(op)),
             writes => unreachable!("invariant: {} is carried out above", writes.name()),
-        }
+        })
     }
 
     fn each(&mut self, end: &mut dyn FnMut(&mut dyn Undo)) {

@@ -115,7 +115,7 @@ impl Sabotaged {
             let load = op::Load {
                 workspace: suspend.lease.workspace.clone(),
                 run_id: suspend.lease.run_id.clone(),
-                steps: false,
+                now: suspend.now,
                 children: Vec::new(),
                 names: Vec::new(),
             };

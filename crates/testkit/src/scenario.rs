@@ -299,7 +299,7 @@ impl World {
 
     fn row(&self, run_id: &str) -> Option<op::RunRow> {
         let (workspace, run_id) = (WORKSPACE.to_owned(), run_id.to_owned());
-        self.journal.peek(op::GetRun { workspace, run_id }).0.map(|row| *row)
+        self.journal.peek(op::GetRun { workspace, run_id, now: self.sim.now() }).0.map(|row| *row)
     }
 }
 

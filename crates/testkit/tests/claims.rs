@@ -10,8 +10,7 @@ use steadfast::{Cx, Queue, Result, Steadfast};
 use steadfast_store::{Error, Op, OpenStore, Reply, Store};
 use tokio::sync::Semaphore;
 
-/// A database that was killed after its first claim, and came back without it: it gives the same
-/// runs out again, under the same epoch.
+/// A store that gives the answer to its first claim twice.
 struct Forgetful {
     inner: OpenStore,
     given: Mutex<Option<Reply>>,
@@ -51,7 +50,7 @@ async fn order(cx: Cx, n: usize) -> Result<usize> {
 
 /// R91: two executions under one lease could not be told apart by the database.
 #[tokio::test]
-async fn r091_a_run_that_is_claimed_again_under_the_same_epoch_goes_on() {
+async fn r091_an_answer_to_a_claim_that_comes_twice_begins_one_execution() {
     let inner = steadfast_store::open("sqlite::memory:").await.unwrap();
     let store = Forgetful { inner, given: Mutex::default(), again: Semaphore::new(0) };
     let store = Arc::new(store);

@@ -193,7 +193,10 @@ async fn the_operations_of_a_run_are_few_statements() {
         let spent = store.tally().since(before);
         assert_eq!((spent.statements, spent.commits), (statements, 1), "{name}");
     }
-    let run = store.ask(GetRun { workspace: "w".into(), run_id: "r".into() }).await.unwrap();
+    let run = store
+        .ask(GetRun { workspace: "w".into(), run_id: "r".into(), now: Timestamp::from_micros(1) })
+        .await
+        .unwrap();
     assert_eq!(run.0.unwrap().output.as_deref(), Some("1"));
 }
 
@@ -312,6 +315,7 @@ async fn a_claim_is_a_few_statements_and_a_vain_one_is_fewer() {
             queue: "q".into(),
             worker: "me".into(),
             app_version: String::new(),
+            workflows: vec!["flow".into()],
             limit: 100,
             worker_has: vec![(String::new(), has)],
             after_partition: String::new(),
@@ -324,13 +328,14 @@ async fn a_claim_is_a_few_statements_and_a_vain_one_is_fewer() {
             workspace: "w".into(),
             worker: "me".into(),
             app_version: String::new(),
+            workflows: vec!["flow".into()],
             limit: 100,
             worker_has: Vec::new(),
             lease_until: at(1_000_000),
             now: at(3),
         };
         let (claim, vain, look) = match db.kind() {
-            DbKind::Sqlite => (3, 1, 3),
+            DbKind::Sqlite => (3, 1, 1),
             DbKind::Postgres => (1, 2, 1),
             DbKind::Mysql => (3, 1, 1),
         };

@@ -150,6 +150,6 @@ impl Execution {
 
     /// Calls of which no record will tell.
     pub(super) fn entering(&self, calls: Vec<op::InvocationRow>) -> op::EnterCalls {
-        op::EnterCalls { workspace: self.hub.workspace.clone(), calls, charges: Vec::new() }
+        op::EnterCalls { lease: self.lease.clone(), calls, charges: Vec::new() }
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use futures::channel::mpsc;
-use steadfast_core::RunStatus;
 use steadfast_core::driver::Outcome;
+use steadfast_core::{RunStatus, limits};
 use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Entry, Suspended, Written};
 
@@ -17,17 +17,21 @@ impl Execution {
     /// Makes every pending record durable.
     pub(super) async fn flush(&mut self) -> Step {
         self.urgent = false;
-        if self.pending.is_empty() {
-            return Ok(());
-        }
-        let entries = std::mem::take(&mut self.pending);
-        match self.record(entries).await? {
-            None => Ok(()),
-            Some(refusal) => {
+        self.flush_down_to(0).await
+    }
+
+    /// Makes pending records durable, the oldest first, until at most so many are left. In parts:
+    /// what thousands of computed values take in one commit, other runs would wait for.
+    async fn flush_down_to(&mut self, most: usize) -> Step {
+        while self.pending.len() > most {
+            let part = self.pending.len().min(limits::COMMIT_BATCH);
+            let entries = self.pending.drain(..part).collect();
+            if let Some(refusal) = self.record(entries).await? {
                 tracing::error!(run_id = self.run.run_id, refusal, "a record was refused");
-                Err(Exit::Stopped)
+                return Err(Exit::Stopped);
             }
         }
+        Ok(())
     }
 
     /// Writes entries in one commit; gives the reason if they were refused.
@@ -56,6 +60,9 @@ impl Execution {
 
     /// Ends the run, with its last records.
     pub(super) async fn finish(&mut self, outcome: Outcome) -> Exit {
+        if let Err(exit) = self.flush_down_to(limits::COMMIT_BATCH).await {
+            return exit;
+        }
         self.hub.env.crash_point("finish.before");
         let entries = std::mem::take(&mut self.pending);
         let ends = outcomes(&entries);
@@ -95,6 +102,7 @@ impl Execution {
 
     /// Suspends the run: its records become durable and it leaves memory, unless something arrived.
     pub(super) async fn suspend(&mut self) -> Step {
+        self.flush_down_to(limits::COMMIT_BATCH).await?;
         self.hub.env.crash_point("suspend.before");
         let entries = std::mem::take(&mut self.pending);
         let ends = outcomes(&entries);

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use steadfast_core::driver::Record;
 use steadfast_core::{Timestamp, limits};
 use steadfast_store::op::{self, Entry, PendingSignal, With};
 use steadfast_store::{Error, StoreExt};
@@ -32,17 +33,41 @@ impl Inlet {
     }
 }
 
-/// What a run has when it is taken up again. One to which nothing had come when it was claimed has
-/// its records only, and those are one question: what comes since is seen by the suspension.
-pub(super) async fn history(hub: &Hub, run: &op::RunRow) -> Result<op::Loaded, Error> {
-    let (workspace, run_id) = (hub.workspace.clone(), run.run_id.clone());
+/// What a run has when it is claimed again: its records, and what has arrived for it. If nothing had
+/// arrived when it was claimed, only the records are read; what arrives later is seen by the
+/// suspension.
+pub(super) async fn history(
+    hub: &Hub,
+    run: &op::RunRow,
+) -> Result<(Vec<Record>, op::Loaded), Error> {
+    let steps = records(hub, run).await?;
     if run.inbox == 0 {
-        let limit = usize::try_from(limits::STEPS_PER_RUN).unwrap_or(usize::MAX);
-        let steps = hub.store.ask(op::ListSteps { workspace, run_id, from: 0, limit }).await?.0;
-        return Ok(op::Loaded { steps, ..op::Loaded::default() });
+        return Ok((steps, op::Loaded::default()));
     }
-    let (children, names) = (Vec::new(), Vec::new());
-    hub.store.ask(op::Load { workspace, run_id, steps: true, children, names }).await
+    let load = op::Load {
+        workspace: hub.workspace.clone(),
+        run_id: run.run_id.clone(),
+        children: Vec::new(),
+        names: Vec::new(),
+        now: hub.now(),
+    };
+    Ok((steps, hub.store.ask(load).await?))
+}
+
+/// All records of a run, in pages. Only its owner adds to them, so the pages fit together.
+pub(super) async fn records(hub: &Hub, run: &op::RunRow) -> Result<Vec<Record>, Error> {
+    let (mut all, mut from) = (Vec::new(), 0);
+    loop {
+        let (workspace, run_id) = (hub.workspace.clone(), run.run_id.clone());
+        let limit = limits::PAGE_ROWS;
+        let page = hub.store.ask(op::ListSteps { workspace, run_id, from, limit }).await?.0;
+        let is_last = page.len() < limit;
+        from = page.last().map_or(from, |last| i64::try_from(last.id).unwrap_or(i64::MAX)) + 1;
+        all.extend(page);
+        if is_last {
+            return Ok(all);
+        }
+    }
 }
 
 impl Execution {
@@ -76,9 +101,9 @@ impl Execution {
         let load = op::Load {
             workspace: self.hub.workspace.clone(),
             run_id: self.run.run_id.clone(),
-            steps: false,
             children: children.collect(),
             names: names.iter().cloned().collect(),
+            now: self.hub.now(),
         };
         let loaded = self.hub.store.ask(load).await.map_err(stopped)?;
         let read = Inlet::of_all(&loaded.signals);

@@ -16,7 +16,7 @@ use steadfast_store::op::{self, Entry, With};
 
 use super::doubt::marked;
 use super::govern::begun;
-use super::{Execution, Step, driver, place, stopped};
+use super::{Execution, Step, driver, look, place, stopped};
 use crate::call::{Begun, Call, Ended, Look, Settling};
 
 impl Execution {
@@ -53,7 +53,7 @@ impl Execution {
             return Ok(self.attempt_ended(Ended { id, outcome: Ok("null".to_owned()) }));
         };
         let (workspace, run_id) = (self.hub.workspace.clone(), row.run_id.clone());
-        let get = op::GetRun { workspace, run_id };
+        let get = op::GetRun { workspace, run_id, now: self.hub.now() };
         let run = self.hub.store.ask(get).await.map_err(stopped)?.0;
         let busy = run.as_ref().and_then(|run| self.at_work(&row, run));
         if let Some(settles) = &mut call.settles {
@@ -130,14 +130,7 @@ impl Execution {
         if run.waits.contains(&format!("effect:{}", row.effect_id)) {
             return Ok((None, None));
         }
-        let load = op::Load {
-            workspace: self.hub.workspace.clone(),
-            run_id: run.run_id.clone(),
-            steps: true,
-            children: Vec::new(),
-            names: Vec::new(),
-        };
-        let steps = self.hub.store.ask(load).await.map_err(stopped)?.steps;
+        let steps = look::records(&self.hub, run).await.map_err(stopped)?;
         let is_it = |id: u64| format!("eff_{}", place(run, id)) == row.effect_id;
         let record = steps.iter().find(|record| is_it(record.id));
         let begun = record.filter(|record| record.state == RecordState::Executing);

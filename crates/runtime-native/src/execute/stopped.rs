@@ -95,8 +95,7 @@ impl Execution {
     async fn say(&mut self, outcomes: Vec<Govern>, busy_until: Option<Timestamp>) {
         let left = op::Left {
             command_id: self.context.command_id.clone(),
-            run_id: self.run.run_id.clone(),
-            epoch: self.lease.epoch,
+            lease: self.lease.clone(),
             outcomes,
             busy_until,
         };

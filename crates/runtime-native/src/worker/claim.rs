@@ -18,6 +18,7 @@ use steadfast_store::op::{self, Claimed, InLine};
 
 use super::{Core, Since};
 use crate::bell::Bell;
+use crate::hub::{Live, Notice};
 use crate::pace::Pace;
 
 /// What is rung for within this time is looked at together by who wakes runs.
@@ -131,27 +132,37 @@ impl Core {
 
     /// Always in turn: what it takes may be of any queue.
     async fn wake(self: &Arc<Self>) -> Result<Took> {
-        /// Longer than it takes another worker, woken at the same moment, to claim.
-        const WAY: Duration = Duration::from_millis(50);
-        if self.gives_way.load(Ordering::Acquire) {
-            // Otherwise the same worker could put the same run aside again and again.
-            self.hub.env.sleep(WAY).await;
-        }
         let _turn = self.claiming.lock().await;
         let limit = self.room();
-        if limit == 0 {
+        if limit == 0 && !self.ends_overdue() {
             return Ok(Took { left: true, ..Took::default() });
         }
+        let lease_until = self.lease_until();
         let wake = op::Wake {
             workspace: self.hub.workspace.clone(),
             worker: self.id.clone(),
             app_version: self.config.app_version.clone(),
+            workflows: self.registry.names(),
             limit,
             worker_has: self.has(None),
-            lease_until: self.lease_until(),
+            lease_until,
             now: self.hub.now(),
         };
-        Ok(self.took(self.hub.store.ask(wake).await?))
+        let claimed = self.hub.store.ask(wake).await?;
+        let took = self.took(claimed, lease_until);
+        Ok(Took { left: took.left || limit == 0, ..took })
+    }
+
+    /// Whether a worker without room asks for overdue runs to be ended: once a second.
+    fn ends_overdue(&self) -> bool {
+        const EVERY_US: i64 = 1_000_000;
+        let now = self.hub.now().as_micros();
+        let last = self.ended_overdue_at.load(Ordering::Acquire);
+        let is_due = now.saturating_sub(last) >= EVERY_US;
+        if is_due {
+            self.ended_overdue_at.store(now, Ordering::Release);
+        }
+        is_due
     }
 
     /// How many runs this worker has, by queue and partition; of one queue, or of all.
@@ -237,17 +248,18 @@ impl Core {
         if queues.is_full(name, usize::try_from(count).unwrap_or(0)) {
             return Ok(Took { full: true, ..Took::default() });
         }
-        let now = self.hub.now();
+        let (now, lease_until) = (self.hub.now(), self.lease_until());
         let dequeue = op::Dequeue {
             workspace: self.hub.workspace.clone(),
             queue: name.to_owned(),
             worker: self.id.clone(),
             app_version: self.config.app_version.clone(),
+            workflows: self.registry.names(),
             limit,
             worker_has: has,
             after_partition: served.partition.clone(),
             behind: served.begin(now),
-            lease_until: self.lease_until(),
+            lease_until,
             now,
         };
         let claimed = self.hub.store.ask(dequeue).await?;
@@ -255,15 +267,24 @@ impl Core {
         if !claimed.full || !claimed.runs.is_empty() {
             served.end(more(&claimed, limit), now, self.hub.now());
         }
-        let took = self.took(claimed);
+        let took = self.took(claimed, lease_until);
         if let Some(last) = &took.partition {
             served.partition.clone_from(last);
         }
         Ok(took)
     }
 
-    /// Launches what was claimed: from here on it is counted.
-    fn took(self: &Arc<Self>, claimed: Claimed) -> Took {
+    /// Launches what was claimed under leases until then: from here on it is counted.
+    fn took(self: &Arc<Self>, mut claimed: Claimed, lease_until: Timestamp) -> Took {
+        // A row says when others look at the run: at its deadline, if that is earlier.
+        claimed.runs.iter_mut().for_each(|run| run.wake_at = lease_until);
+        if !claimed.overdue.is_empty() {
+            tracing::info!(runs = ?claimed.overdue, "runs ended because their deadline passed");
+            for run_id in &claimed.overdue {
+                self.hub.notify(run_id, Notice::Stopped);
+            }
+            self.hub.ready.ring();
+        }
         for run_id in &claimed.exhausted {
             tracing::warn!(run_id, "a run lost its worker too often and was parked");
             // Whoever waited for it may go on.
@@ -274,12 +295,13 @@ impl Core {
         Took { partition, next_at: claimed.next_at, full: claimed.full, left: claimed.left }
     }
 
-    /// Whether a claimed run is executed here under the same epoch. A database that comes back
-    /// without its last commits has forgotten the claim under which that is done, and gives the
-    /// same again: nothing was recorded since, so the execution is as good as a new one.
+    /// Whether a claimed run is executed here under this very claim, as when the answer to a claim
+    /// comes twice. A claim that the database forgot in a crash and that is made again has another
+    /// epoch: its run may have another input by then, and a new execution replaces the old one.
     fn goes_on(&self, run: &op::RunRow) -> bool {
         let live = self.hub.live();
-        let same = live.get(&run.run_id).filter(|live| live.epoch == run.epoch);
+        let is_same = |live: &&Live| live.epoch == run.epoch && live.started_at == run.started_at;
+        let same = live.get(&run.run_id).filter(is_same);
         if let Some(live) = same {
             live.extend(run.wake_at);
         }

@@ -70,6 +70,7 @@ impl Core {
         let lease_until = Arc::new(AtomicI64::new(run.wake_at.as_micros()));
         let live = Live {
             epoch: run.epoch,
+            started_at: run.started_at,
             queue: run.queue.clone(),
             partition: run.partition.clone(),
             lease_until: lease_until.clone(),
@@ -99,9 +100,6 @@ impl Core {
     }
 
     async fn execute(&self, launch: Box<Launch>, span: Span) {
-        if self.registry.get(&launch.run.workflow).is_none() {
-            return Box::pin(self.block(&launch.run)).await;
-        }
         let (attempt, epoch) = (launch.run.attempts, launch.run.epoch);
         let Some(execution) = Execution::prepare(launch).await else {
             return;
@@ -111,19 +109,6 @@ impl Core {
             ends(execution.run().await);
         };
         Box::pin(execution.instrument(span)).await;
-    }
-
-    /// Puts aside a run whose workflow this worker does not have, visibly, for another to take.
-    async fn block(&self, run: &op::RunRow) {
-        tracing::warn!(run_id = run.run_id, workflow = run.workflow, "no such workflow here");
-        self.gives_way.store(true, Ordering::Release);
-        let (lease, now) = (self.hub.lease(run), self.hub.now());
-        let waits = serde_json::json!([{ "for": "workflow", "name": run.workflow }]).to_string();
-        let wake_at = now.after(self.config.lease);
-        let suspend =
-            op::Suspend { lease, entries: Vec::new(), inbox: run.inbox, wake_at, waits, now };
-        // If it fails, the lease runs out and another worker looks at it.
-        let _ = self.hub.store.ask(suspend).await;
     }
 
     /// A run left memory: its place is free.
@@ -245,6 +230,7 @@ fn ends(exit: Exit) {
 
 /// The row that a start with a claim makes, without reading it back.
 fn claimed_row(start: op::Start) -> op::RunRow {
+    let deadline_at = start.deadline_by();
     let (worker, until) = start.claim.expect("invariant: only starts that claim come here");
     op::RunRow {
         run_id: start.run_id,
@@ -271,7 +257,7 @@ fn claimed_row(start: op::Start) -> op::RunRow {
         parked: false,
         waits: String::new(),
         timeout: start.timeout,
-        deadline_at: start.deadline_at.or(start.timeout.map(|d| start.now.after(d))),
+        deadline_at,
         forked_from: String::new(),
         parent: start.parent,
         detached: start.detached,

@@ -98,8 +98,9 @@ async fn claim_at_once(
     let arrow = arrow(RunStatus::Enqueued, RunEvent::Claim)?;
     let mut set = fields! {
         workspace: &op.workspace, queue: &op.queue, limit: op.limit.min(limits::CLAIM_BATCH),
-        has: has, app_version: &op.app_version, to: arrow.to().as_str(), worker: &op.worker,
-        attempt: 1i64, lease_until: op.lease_until, now: op.now,
+        has: has, app_version: &op.app_version, workflows: op.workflows.clone(),
+        to: arrow.to().as_str(), worker: &op.worker, attempt: 1i64, stride: tx.claim_stride(),
+        lease_until: op.lease_until, now: op.now,
     };
     set.extend(behind_fields(behind));
     let (mut line, mut limit) = (Vec::new(), None);
@@ -212,7 +213,7 @@ async fn first_in_line(
 ) -> Result<Vec<(InLine, RunRow)>, Error> {
     let mut at = fields! {
         workspace: &op.workspace, queue: &op.queue, partition_key: partition, now: op.now,
-        app_version: &op.app_version, limit: take,
+        app_version: &op.app_version, workflows: op.workflows.clone(), limit: take,
     };
     let look = match behind {
         Some(_) => "run_dequeue_select_behind",
@@ -239,7 +240,8 @@ impl Claim<'_> {
         let ids: Vec<&str> = runs.iter().map(|r| r.run_id.as_str()).collect();
         let set = params! {
             workspace: self.ws, from: arrow.from().as_str(), to: arrow.to().as_str(), run_ids: ids,
-            worker: self.worker, attempt: attempt, now: self.now, lease_until: self.until,
+            worker: self.worker, attempt: attempt, stride: 1i64, now: self.now,
+            lease_until: self.until,
         };
         tx.execute("run_claim", set).await?;
         for run in runs.iter_mut() {
@@ -252,7 +254,8 @@ impl Claim<'_> {
             run.parked = false;
             run.waits.clear();
             run.updated_at = self.now;
-            run.deadline_at = run.deadline_at.or(run.timeout.map(|d| self.now.after(d)));
+            run.deadline_at = run.deadline_by(self.now);
+            run.wake_at = run.wake_at.min(run.deadline_at.unwrap_or(Timestamp::NEVER));
         }
         follow::claimed(tx, self.ws, runs, self.worker, self.now).await
     }
@@ -317,7 +320,6 @@ impl Rooms {
     }
 }
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 /// The answer to a wake where nothing is due, which is most of them, by one look that locks
 /// nothing.
 pub(super) async fn nothing_to_wake(tx: &mut impl Tx, op: &Wake) -> Result<Option<Claimed>, Error> {
@@ -329,16 +331,43 @@ pub(super) async fn nothing_to_wake(tx: &mut impl Tx, op: &Wake) -> Result<Optio
     Ok(Some(Claimed { next_at, ..Claimed::default() }))
 }
 
+/// Ends runs whose deadline has passed, whoever executes them; gives them and their children, and
+/// whether there may be more.
+async fn end_overdue(tx: &mut impl Tx, op: &Wake) -> Result<(Vec<String>, bool), Error> {
+    let which = params! {
+        workspace: &op.workspace, now: op.now, limit: limits::CLAIM_BATCH,
+    };
+    let found = rows::runs(tx.query("run_overdue_select", which).await?)?;
+    let is_full = found.len() == limits::CLAIM_BATCH;
+    let mut ended = Vec::new();
+    for run in found {
+        // One before may have ended it: its parent, or the command that both belong to.
+        let run = steer::lock(tx, &op.workspace, &run.run_id).await?;
+        if let Some(run) = run.filter(|run| run.is_overdue(op.now)) {
+            let children = steer::end_overdue(tx, &op.workspace, &run, op.now).await?;
+            ended.push(run.run_id);
+            ended.extend(children);
+        }
+    }
+    Ok((ended, is_full))
+}
+
 pub(super) async fn wake(tx: &mut impl Tx, op: &Wake) -> Result<Claimed, Error> {
+    if tx.is_near()
+        && let Some(nothing) = nothing_to_wake(tx, op).await?
+    {
+        return Ok(nothing);
+    }
+    let (overdue, more) = end_overdue(tx, op).await?;
     let mut rooms = Rooms::of(tx, op).await?;
     let (full_queues, full_places) = rooms.full();
     let at = params! {
         workspace: &op.workspace, now: op.now, app_version: &op.app_version,
-        full_queues: full_queues, full_places: full_places,
+        workflows: op.workflows.clone(), full_queues: full_queues, full_places: full_places,
         limit: op.limit.min(limits::CLAIM_BATCH),
     };
     let found = rows::runs(tx.query("run_wake_select", at).await?)?;
-    let mut claimed = Claimed::default();
+    let mut claimed = Claimed { overdue, ..Claimed::default() };
     let (mut woken, mut recovered, mut used_up) = (Vec::new(), Vec::new(), Vec::new());
     for run in found {
         if !run.parked && run.attempts > run.max_attempts {
@@ -369,6 +398,9 @@ pub(super) async fn wake(tx: &mut impl Tx, op: &Wake) -> Result<Claimed, Error> 
     claimed.left = next_at <= op.now;
     if claimed.left {
         next_at = next_wake(tx, op, Some(op.now)).await?;
+    }
+    if more {
+        next_at = op.now;
     }
     claimed.next_at = Some(next_at).filter(|at| *at != Timestamp::NEVER);
     Ok(claimed)
@@ -419,6 +451,7 @@ pub(super) async fn heartbeat(tx: &mut impl Tx, op: &Heartbeat) -> Result<Beaten
     const FORGOTTEN: std::time::Duration = std::time::Duration::from_secs(86_400);
     let me = params! {
         workspace: &op.workspace, worker: &op.worker, app_version: &op.app_version, now: op.now,
+        workflows: serde_json::Value::from(op.workflows.clone()).to_string(),
         before: op.now.before(FORGOTTEN),
     };
     if tx.execute("worker_insert", me).await? != 1 {

@@ -357,11 +357,12 @@ pub(super) async fn list(tx: &mut impl Tx, op: &ListEffects) -> Result<Effects, 
 /// Enters calls of which no record will tell.
 pub(super) async fn enter_calls(tx: &mut impl Tx, op: &EnterCalls) -> Result<Entered, Error> {
     let mut entered = 0;
-    for call in op.calls.iter().take(steadfast_core::limits::PAGE_ROWS) {
-        entered += u64::from(called(tx, &op.workspace, call).await?);
+    let ws = op.lease.workspace.as_str();
+    for call in &op.calls {
+        entered += u64::from(called(tx, ws, call).await?);
     }
     if entered > 0 {
-        meter::charge(tx, &op.workspace, &op.charges).await?;
+        meter::charge(tx, ws, &op.charges).await?;
     }
     Ok(Entered(entered))
 }

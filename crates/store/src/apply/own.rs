@@ -1,24 +1,25 @@
-//! What a run's owner writes: records, the end, a suspension. Every write is fenced.
+//! What a run's owner writes: records, the end, a suspension, a time-out. Every write is fenced.
 //!
-//! Invariants: the fence is checked under the run's row lock, which is kept until commit, so a
-//! claim by somebody else is either seen or waits; a done record is never changed.
+//! Invariants: the fence (worker, epoch, deadline) is checked under the run's row lock, which is kept
+//! until commit, so a claim by another worker is either seen or waits; a done record is never
+//! changed.
 
 use steadfast_core::driver::{Outcome, Record as StepRecord, RecordState};
-use steadfast_core::{RunEvent, RunStatus, Transition};
+use steadfast_core::{Error as Failure, RunEvent, RunStatus, Timestamp, Transition};
 
-use super::{follow, govern, queue, rows, signal, start};
+use super::{follow, govern, queue, rows, signal, start, steer};
 use crate::error::Error;
 use crate::gate::{Fields, Tx, Value, fields, first, params};
 use crate::op::{
     ContinueAsNew, Entry, Finish, Lease, Record, Release, RunRow, Signal, Signalled, Started,
-    Suspend, Suspended, With, Written,
+    Suspend, Suspended, TimeOut, TimedOut, With, Written,
 };
 
 /// Whether the lease is good; if so, it stays good until this transaction ends.
-pub(super) async fn fenced(tx: &mut impl Tx, lease: &Lease) -> Result<bool, Error> {
+pub(super) async fn fenced(tx: &mut impl Tx, lease: &Lease, now: Timestamp) -> Result<bool, Error> {
     let at = params! {
         workspace: &lease.workspace, run_id: &lease.run_id, epoch: lease.epoch,
-        worker: &lease.worker,
+        worker: &lease.worker, now: now,
     };
     Ok(first(tx, "run_fence", at).await?.is_some())
 }
@@ -29,15 +30,20 @@ async fn lock(tx: &mut impl Tx, lease: &Lease) -> Result<Option<RunRow>, Error> 
     first(tx, "run_lock", at).await?.map(rows::run).transpose()
 }
 
-fn owned(lease: &Lease, run: &RunRow) -> bool {
+/// Whether the lease is the run's newest, whatever its deadline.
+fn is_newest(lease: &Lease, run: &RunRow) -> bool {
     run.status == RunStatus::Pending && run.epoch == lease.epoch && run.worker == lease.worker
+}
+
+fn owned(lease: &Lease, run: &RunRow, now: Timestamp) -> bool {
+    is_newest(lease, run) && !run.is_overdue(now)
 }
 
 pub(super) async fn record(tx: &mut impl Tx, op: &Record) -> Result<Written, Error> {
     if record_held(tx, op).await? {
         return Ok(Written::Done);
     }
-    if !fenced(tx, &op.lease).await? {
+    if !fenced(tx, &op.lease, op.now).await? {
         return Ok(Written::Fenced);
     }
     write(tx, &op.lease, &op.entries).await
@@ -50,7 +56,7 @@ pub(super) async fn record_held(tx: &mut impl Tx, op: &Record) -> Result<bool, E
     if entry.replaces || entry.with.is_some() {
         return Ok(false);
     }
-    Ok(tx.execute("step_insert_held", &held_fields(&op.lease, &entry.record)).await? == 1)
+    Ok(tx.execute("step_insert_held", &held_fields(op, &entry.record)).await? == 1)
 }
 
 #[cfg(feature = "postgres")]
@@ -61,7 +67,8 @@ pub(super) async fn finish_held(tx: &mut impl Tx, op: &Finish) -> Result<bool, E
     if entry.replaces || entry.with.is_some() {
         return Ok(false);
     }
-    let mut fields = held_fields(&op.lease, &entry.record);
+    let mut fields = record_fields(&op.lease, &entry.record);
+    fields.push(("worker", Value::from(&op.lease.worker)));
     let (result, failure) = split(&op.outcome);
     let to = Value::from(end_arrow(op)?.to().as_str());
     let end = [("to", to), ("result", result.into()), ("failure", failure.into())];
@@ -70,10 +77,11 @@ pub(super) async fn finish_held(tx: &mut impl Tx, op: &Finish) -> Result<bool, E
     Ok(tx.execute("run_finish_held", &fields).await? == 1)
 }
 
-/// The columns of a record, and the worker that must have its run.
-pub(super) fn held_fields<'a>(lease: &'a Lease, record: &'a StepRecord) -> Fields<'a> {
-    let mut fields = record_fields(lease, record);
-    fields.push(("worker", Value::from(&lease.worker)));
+/// The columns of a record, and what its fence compares.
+fn held_fields<'a>(op: &'a Record, record: &'a StepRecord) -> Fields<'a> {
+    let mut fields = record_fields(&op.lease, record);
+    fields.push(("worker", Value::from(&op.lease.worker)));
+    fields.push(("now", Value::from(op.now)));
     fields
 }
 
@@ -91,7 +99,7 @@ pub(crate) enum Due {
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 /// Whether work whose outcome the last of these records will hold is still to be run.
 pub(crate) async fn due(tx: &mut impl Tx, op: &Record) -> Result<Due, Error> {
-    if !fenced(tx, &op.lease).await? {
+    if !fenced(tx, &op.lease, op.now).await? {
         return Ok(Due::Fenced);
     }
     let Some(last) = op.entries.last() else {
@@ -123,7 +131,7 @@ pub(super) async fn finish(tx: &mut impl Tx, op: &Finish) -> Result<Written, Err
     }
     let at = params! {
         workspace: &lease.workspace, run_id: &lease.run_id, epoch: lease.epoch,
-        worker: &lease.worker,
+        worker: &lease.worker, now: op.now,
     };
     let Some(mut held) = first(tx, "run_owner", at).await? else {
         // Our own earlier success, whose answer was lost: the epoch has not moved since.
@@ -196,7 +204,7 @@ pub(super) async fn arrive(
     tx: &mut impl Tx,
     ws: &str,
     run_id: &str,
-    now: steadfast_core::Timestamp,
+    now: Timestamp,
 ) -> Result<(), Error> {
     if !run_id.is_empty() {
         tx.execute("run_arrive", params! { workspace: ws, run_id: run_id, now: now }).await?;
@@ -208,7 +216,7 @@ pub(super) async fn suspend(tx: &mut impl Tx, op: &Suspend) -> Result<Suspended,
     let Some(run) = lock(tx, &op.lease).await? else {
         return Ok(Suspended::Fenced);
     };
-    if !owned(&op.lease, &run) {
+    if !owned(&op.lease, &run, op.now) {
         let mine = run.epoch == op.lease.epoch
             && run.status == RunStatus::Pending
             && run.parked
@@ -231,6 +239,25 @@ pub(super) fn suspend_fields(op: &Suspend) -> Fields<'_> {
         worker: &op.lease.worker, inbox: op.inbox, wake_at: op.wake_at, waits: &op.waits,
         now: op.now,
     }
+}
+
+/// Ends a run whose deadline has passed, as its owner asks for.
+pub(super) async fn time_out(tx: &mut impl Tx, op: &TimeOut) -> Result<TimedOut, Error> {
+    let Some(run) = lock(tx, &op.lease).await? else {
+        return Ok(TimedOut::Fenced);
+    };
+    if !is_newest(&op.lease, &run) {
+        // An earlier try of this request, or another process, has ended it under this lease.
+        let code = run.error.as_ref().map(Failure::code);
+        let same = run.epoch == op.lease.epoch + 1 && run.status == RunStatus::Cancelled;
+        let mine = same && code == Some("SF-0304");
+        return Ok(if mine { TimedOut::Done(Vec::new()) } else { TimedOut::Fenced });
+    }
+    if !run.is_overdue(op.now) {
+        return Ok(TimedOut::NotDue(run.deadline_at));
+    }
+    let stopped = steer::end_overdue(tx, &op.lease.workspace, &run, op.now).await?;
+    Ok(TimedOut::Done(stopped))
 }
 
 pub(super) async fn release(tx: &mut impl Tx, op: &Release) -> Result<Written, Error> {
@@ -258,11 +285,11 @@ pub(super) async fn continue_as_new(
     let Some(run) = lock(tx, &op.lease).await? else {
         return Ok(Written::Fenced);
     };
-    if !owned(&op.lease, &run) {
+    if !owned(&op.lease, &run, op.now) {
         // Our own earlier success, whose answer was lost, has raised the epoch by one.
         let raised = Lease { epoch: op.lease.epoch + 1, ..op.lease.clone() };
         let mine = run.generation == op.generation + 1 && run.input == op.input;
-        let done = mine && owned(&raised, &run);
+        let done = mine && owned(&raised, &run, op.now);
         return Ok(if done { Written::Done } else { Written::Fenced });
     }
     let at = params! {

@@ -169,7 +169,7 @@ pub(super) async fn take_slot(tx: &mut impl Tx, op: &TakeSlot) -> Result<SlotTak
     let Some(queue) = counted_or_default(tx, ws, &op.queue).await? else {
         return Ok(SlotTaken::NoQueue);
     };
-    if !own::fenced(tx, &op.lease).await? {
+    if !own::fenced(tx, &op.lease, op.now).await? {
         return Ok(SlotTaken::Fenced);
     }
     let partition = if queue.partitioned { op.partition.as_str() } else { "" };

@@ -1,6 +1,6 @@
 //! Reading: runs, records, values, streams, workers, commands.
 
-use steadfast_core::limits;
+use steadfast_core::{RunStatus, Timestamp, limits};
 
 use super::{command, dependency, rows};
 use crate::error::Error;
@@ -13,22 +13,28 @@ use crate::op::{
 
 pub(super) async fn get_run(tx: &mut impl Tx, op: &GetRun) -> Result<FoundRun, Error> {
     let at = params! { workspace: &op.workspace, run_id: &op.run_id };
-    let row = first(tx, "run_get", at).await?;
-    Ok(FoundRun(row.map(rows::run).transpose()?.map(Box::new)))
+    let row = first(tx, "run_get", at).await?.map(rows::run).transpose()?;
+    Ok(FoundRun(row.map(|run| Box::new(run.as_of(op.now)))))
 }
 
 pub(super) async fn get_ends(tx: &mut impl Tx, op: &GetEnds) -> Result<Ends, Error> {
     let ids = op.run_ids.iter().map(String::as_str);
-    over(tx, &op.workspace, ids.collect()).await.map(Ends)
+    over(tx, &op.workspace, ids.collect(), op.now).await.map(Ends)
 }
 
 /// Those of some runs that are over, by id.
-async fn over(tx: &mut impl Tx, ws: &str, run_ids: Vec<&str>) -> Result<Vec<RunRow>, Error> {
+async fn over(
+    tx: &mut impl Tx,
+    ws: &str,
+    run_ids: Vec<&str>,
+    now: Timestamp,
+) -> Result<Vec<RunRow>, Error> {
     if run_ids.is_empty() {
         return Ok(Vec::new());
     }
-    let which = params! { workspace: ws, run_ids: run_ids };
+    let which = params! { workspace: ws, run_ids: run_ids, now: now };
     let mut over = rows::runs(tx.query("run_over", which).await?)?;
+    over = over.into_iter().map(|run| run.as_of(now)).collect();
     over.sort_by(|a, b| a.run_id.cmp(&b.run_id));
     Ok(over)
 }
@@ -42,6 +48,7 @@ pub(super) async fn list_runs(tx: &mut impl Tx, op: &ListRuns) -> Result<RunPage
     let more = runs.len() > limit;
     runs.truncate(limit);
     let next = runs.last().filter(|_| more).map(|run| (run.created_at, run.run_id.clone()));
+    let runs = runs.into_iter().map(|run| run.as_of(op.now)).collect();
     Ok(RunPage { runs, next })
 }
 
@@ -54,9 +61,17 @@ fn conditions(op: &ListRuns) -> (String, Vec<(&'static str, Value<'_>)>) {
     let mut texts: Vec<&'static str> = vec!["1 = 1"];
     let mut params: Vec<(&'static str, Value)> = Vec::new();
     if !filter.status.is_empty() {
-        texts.push("status IN (:statuses)");
+        // An overdue run counts as cancelled, whatever its row says.
+        texts.push(match filter.status.contains(&RunStatus::Cancelled) {
+            true => "(status IN (:statuses) OR finished_at IS NULL AND deadline_at <= :as_of)",
+            false => {
+                "status IN (:statuses) \
+                 AND (finished_at IS NOT NULL OR deadline_at IS NULL OR deadline_at > :as_of)"
+            }
+        });
         let statuses: Vec<String> = filter.status.iter().map(|s| s.as_str().to_owned()).collect();
         params.push(("statuses", statuses.into()));
+        params.push(("as_of", op.now.into()));
     }
     let equals = [
         ("workflow = :workflow", "workflow", &filter.workflow),
@@ -100,28 +115,23 @@ fn conditions(op: &ListRuns) -> (String, Vec<(&'static str, Value<'_>)>) {
 }
 
 pub(super) async fn list_steps(tx: &mut impl Tx, op: &ListSteps) -> Result<StepPage, Error> {
+    if !(1..=limits::PAGE_ROWS).contains(&op.limit) {
+        // A shorter page than was asked for would look like the end of the records.
+        let why = format!("a page of {} steps; 1 to {} fit", op.limit, limits::PAGE_ROWS);
+        return Err(Error::Refused(why));
+    }
     let at = params! {
-        workspace: &op.workspace, run_id: &op.run_id, from: op.from,
-        limit: op.limit.clamp(1, limits::PAGE_ROWS),
+        workspace: &op.workspace, run_id: &op.run_id, from: op.from, limit: op.limit,
     };
     let rows = tx.query("step_list", at).await?;
     Ok(StepPage(rows.into_iter().map(rows::record).collect::<Result<_, _>>()?))
 }
 
 pub(super) async fn load(tx: &mut impl Tx, op: &Load) -> Result<Loaded, Error> {
-    let at = params! {
-        workspace: &op.workspace, run_id: &op.run_id, from: 0i64,
-        limit: usize::try_from(limits::STEPS_PER_RUN).unwrap_or(usize::MAX),
-    };
+    let at = params! { workspace: &op.workspace, run_id: &op.run_id };
     // The counter first: what arrives between these reads is then seen as new by the suspension.
     let run = first(tx, "run_get", at).await?.map(rows::run).transpose()?;
     let inbox = run.map_or(0, |run| run.inbox);
-    let mut steps = Vec::new();
-    if op.steps {
-        for row in tx.query("step_list", at).await? {
-            steps.push(rows::record(row)?);
-        }
-    }
     let mut signals = Vec::new();
     // Those that nobody waits for may be many, and must not stand before the others.
     let wanted = if op.names.is_empty() { "1 = 1" } else { "name IN (:names)" };
@@ -133,9 +143,9 @@ pub(super) async fn load(tx: &mut impl Tx, op: &Load) -> Result<Loaded, Error> {
         signals.push(PendingSignal { seq: row.int()?, name: row.text()?, payload: row.text()? });
     }
     let children = op.children.iter().map(String::as_str);
-    let over = over(tx, &op.workspace, children.collect()).await?;
+    let over = over(tx, &op.workspace, children.collect(), op.now).await?;
     let missing = missing(tx, op, &over).await?;
-    Ok(Loaded { steps, signals, inbox, over, missing })
+    Ok(Loaded { signals, inbox, over, missing })
 }
 
 /// Children that nobody will ever announce the end of.
@@ -194,6 +204,7 @@ pub(super) async fn list_workers(tx: &mut impl Tx, op: &ListWorkers) -> Result<W
         workers.push(WorkerRow {
             worker: row.text()?,
             app_version: row.text()?,
+            workflows: serde_json::from_str(&row.text()?).unwrap_or_default(),
             started_at: row.time()?,
             seen_at: row.time()?,
         });

@@ -10,7 +10,7 @@ use super::command::{Locked, end_waiting, expiry, find, lock};
 use super::{approval, effect, govern, saga, steer};
 use crate::error::Error;
 use crate::gate::{Tx, params};
-use crate::op::{CommandRef, EffectChange, Lease, Left, SettleCommands, Settled};
+use crate::op::{CommandRef, EffectChange, Left, SettleCommands, Settled};
 
 pub(super) async fn settle(tx: &mut impl Tx, op: &SettleCommands) -> Result<Settled, Error> {
     let ws = op.workspace.as_str();
@@ -34,9 +34,9 @@ pub(super) async fn settle(tx: &mut impl Tx, op: &SettleCommands) -> Result<Sett
 /// The worker of a stopped run has let go of it, or asks for more time, and says what became of
 /// what it had under way.
 async fn left_by(tx: &mut impl Tx, ws: &str, left: &Left, now: Timestamp) -> Result<bool, Error> {
-    let run = steer::lock(tx, ws, &left.run_id).await?;
+    let run = steer::lock(tx, ws, &left.lease.run_id).await?;
     // Another worker may have had it since: then it is for that one to say.
-    if run.as_ref().is_some_and(|run| run.epoch != left.epoch + 1) {
+    if run.as_ref().is_some_and(|run| run.epoch != left.lease.epoch + 1) {
         return Ok(false);
     }
     let undoing = saga::undoing(tx, ws, &left.command_id).await?;
@@ -49,7 +49,7 @@ async fn left_by(tx: &mut impl Tx, ws: &str, left: &Left, now: Timestamp) -> Res
     if run.is_some_and(|run| is_stopped(run.status)) {
         came_to(tx, ws, left, undoing.as_deref(), now).await?;
     }
-    if held.status != CommandStatus::Cancelling || held.workflow_id != left.run_id {
+    if held.status != CommandStatus::Cancelling || held.workflow_id != left.lease.run_id {
         return Ok(false);
     }
     if let Some(until) = left.busy_until {
@@ -74,23 +74,17 @@ async fn came_to(
     undoing: Option<&str>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let lease = Lease {
-        workspace: ws.to_owned(),
-        run_id: left.run_id.clone(),
-        worker: String::new(),
-        epoch: left.epoch,
-    };
     for what in &left.outcomes {
         let Some(EffectChange::Move { effect_id, event, .. }) = &what.effect else { continue };
         if effect::contradicts(tx, ws, what, effect_id, *event).await? {
             continue;
         }
-        govern::write(tx, &lease, 0, what).await?;
+        govern::write(tx, &left.lease, 0, what).await?;
         effect::came_to(tx, ws, undoing, effect_id, now).await?;
     }
     if left.busy_until.is_some() {
         let of = params! {
-            workspace: ws, command_id: &left.command_id, run_id: &left.run_id, now: now,
+            workspace: ws, command_id: &left.command_id, run_id: &left.lease.run_id, now: now,
         };
         tx.execute("effect_busy", of).await?;
     }

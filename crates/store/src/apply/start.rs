@@ -118,10 +118,14 @@ pub(super) fn fields<'a>(op: &'a Start, place: &'a Place) -> Fields<'a> {
     let claimed = op.claim.as_ref().filter(|_| place.open);
     let rest = op.rest.as_ref().filter(|_| claimed.is_some());
     let holder = claimed.filter(|_| rest.is_none());
-    let wake_at = rest.map(|rest| rest.wake_at).or(holder.map(|(_, until)| *until));
     let status = if claimed.is_some() { RunStatus::Pending } else { RunStatus::Enqueued };
-    let deadline =
-        op.deadline_at.or_else(|| claimed.and(op.timeout).map(|timeout| op.now.after(timeout)));
+    let deadline = match claimed {
+        Some(_) => op.deadline_by(),
+        None => op.deadline_at.filter(|at| *at != Timestamp::NEVER),
+    };
+    let wake_at = rest.map(|rest| rest.wake_at).or(holder.map(|(_, until)| *until));
+    // Whatever it waits for, it is looked at when it is overdue.
+    let wake_at = [wake_at, deadline].into_iter().flatten().min();
     fields! {
         workspace: &op.workspace, run_id: &op.run_id, workflow: &op.workflow,
         status: status.as_str(), input: &op.input, queue: &op.queue,
@@ -163,12 +167,13 @@ fn compare(op: &Start, row: &RunRow) -> Started {
     if mine && row.status == RunStatus::Enqueued {
         return Started::New(None);
     }
+    let status = if row.is_overdue(op.now) { RunStatus::Cancelled } else { row.status };
     match &op.claim {
         // Our own earlier success, whose answer was lost: the lease is still ours, or not needed.
         Some((worker, _)) if mine && (op.rest.is_some() || is_held(row, worker)) => {
             Started::New(Some(lease(op, worker)))
         }
-        _ => Started::Existing(row.status),
+        _ => Started::Existing(status),
     }
 }
 

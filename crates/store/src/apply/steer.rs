@@ -20,6 +20,36 @@ pub(super) async fn lock(
     first(tx, "run_lock", at).await?.map(rows::run).transpose()
 }
 
+/// A run, locked, after its end was written if its deadline has passed.
+pub(super) async fn lock_as_of(
+    tx: &mut impl Tx,
+    ws: &str,
+    run_id: &str,
+    now: Timestamp,
+) -> Result<Option<RunRow>, Error> {
+    match lock(tx, ws, run_id).await? {
+        Some(run) if run.is_overdue(now) => {
+            end_overdue(tx, ws, &run, now).await?;
+            lock(tx, ws, run_id).await
+        }
+        found => Ok(found),
+    }
+}
+
+/// Ends a locked run whose deadline has passed, with its attached children and for its command;
+/// gives the children.
+pub(super) async fn end_overdue(
+    tx: &mut impl Tx,
+    ws: &str,
+    run: &RunRow,
+    now: Timestamp,
+) -> Result<Vec<String>, Error> {
+    let reason = steadfast_core::run::overdue(run.deadline_at.unwrap_or(now));
+    let arrow = run.status.on(RunEvent::Cancel);
+    let arrow = arrow.map_err(|refused| Error::Incompatible(refused.to_string()))?;
+    stop_with_children(tx, ws, run, arrow, (&reason, "system:deadline"), now).await
+}
+
 pub(super) async fn cancel(tx: &mut impl Tx, op: &Cancel) -> Result<Cancelled, Error> {
     let by = "system:cancel";
     cancel_run(tx, &op.workspace, &op.run_id, &op.reason, by, op.now).await
@@ -34,19 +64,33 @@ pub(super) async fn cancel_run(
     actor: &str,
     now: Timestamp,
 ) -> Result<Cancelled, Error> {
-    let Some(run) = lock(tx, ws, run_id).await? else {
+    let Some(run) = lock_as_of(tx, ws, run_id, now).await? else {
         return Ok(Cancelled::NotFound);
     };
     let Ok(arrow) = run.status.on(RunEvent::Cancel) else {
         return Ok(Cancelled::AlreadyOver(run.status));
     };
-    stop(tx, ws, &run, arrow, reason, now).await?;
-    let children = attached(tx, ws, run_id).await?;
+    let stopped = stop_with_children(tx, ws, &run, arrow, (reason, actor), now).await?;
+    Ok(Cancelled::Done(stopped))
+}
+
+/// Ends a locked run and its attached children, for a reason and on behalf of an actor; gives the
+/// children.
+async fn stop_with_children(
+    tx: &mut impl Tx,
+    ws: &str,
+    run: &RunRow,
+    arrow: Transition<RunStatus>,
+    (reason, actor): (&Failure, &str),
+    now: Timestamp,
+) -> Result<Vec<String>, Error> {
+    stop(tx, ws, run, arrow, reason, now).await?;
+    let children = attached(tx, ws, &run.run_id).await?;
     stop_all(tx, ws, &children, reason, now).await?;
-    tell(tx, ws, &run, RunEvent::Cancel, Some(reason), actor, now).await?;
+    tell(tx, ws, run, RunEvent::Cancel, Some(reason), actor, now).await?;
     let mut stopped: Vec<_> = children.into_iter().map(|child| child.run_id).collect();
     stopped.sort();
-    Ok(Cancelled::Done(stopped))
+    Ok(stopped)
 }
 
 /// The descendants that go down with a locked run. Each is locked before its own children are
@@ -132,7 +176,7 @@ pub(super) async fn stop(
 }
 
 pub(super) async fn resume(tx: &mut impl Tx, op: &Resume) -> Result<Resumed, Error> {
-    let Some(run) = lock(tx, &op.workspace, &op.run_id).await? else {
+    let Some(run) = lock_as_of(tx, &op.workspace, &op.run_id, op.now).await? else {
         return Ok(Resumed::NotFound);
     };
     let Ok(arrow) = run.status.on(RunEvent::Resume) else {

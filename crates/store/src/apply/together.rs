@@ -21,6 +21,8 @@ pub(crate) use fenced::together;
 #[cfg(feature = "postgres")]
 pub(crate) use single::Single;
 
+use steadfast_core::Timestamp;
+
 use super::start::{self, Place};
 use crate::error::Error;
 use crate::gate::Tx;
@@ -76,6 +78,18 @@ fn lease(op: &Op) -> Option<(&Lease, &[Entry])> {
         Op::Suspend(op) => Some((&op.lease, &op.entries)),
         _ => None,
     }
+}
+
+/// The latest time of owners' writes: a fence that compares one deadline with it refuses at most a
+/// write that is a moment early, which is then decided alone.
+fn latest(owned: &[(usize, &Op)]) -> Timestamp {
+    let time = |op: &Op| match op {
+        Op::Record(op) => Some(op.now),
+        Op::Finish(op) => Some(op.now),
+        Op::Suspend(op) => Some(op.now),
+        _ => None,
+    };
+    owned.iter().filter_map(|(_, op)| time(op)).max().unwrap_or_default()
 }
 
 /// Starts with where on their queues they go, and the replies to those that have none.

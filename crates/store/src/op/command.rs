@@ -219,10 +219,9 @@ pub struct SettleCommands {
 pub struct Left {
     /// The command.
     pub command_id: String,
-    /// The run: the one that carries the command out, or one of its children.
-    pub run_id: String,
-    /// The epoch under which the worker had it.
-    pub epoch: i64,
+    /// The lease under which the worker had the run: the one that carries the command out, or one of
+    /// its children. Only the last owner before the stop is believed.
+    pub lease: Lease,
     /// What became of effects that were under way when the run was stopped.
     pub outcomes: Vec<Govern>,
     /// Until when to wait for what is still under way; `None` when nothing is.

@@ -2,6 +2,7 @@
 
 use steadfast_core::{CommandStatus, EffectEvent, EffectStatus, Error, Timestamp};
 
+use super::run::Lease;
 use super::{Charge, Health, NewApproval};
 
 /// What is written together with a governed record.
@@ -176,8 +177,9 @@ pub struct InvocationRow {
 /// their end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EnterCalls {
-    /// The workspace.
-    pub workspace: String,
+    /// The lease under which they were made. It is not compared: a call that was made is a fact,
+    /// also after its lease is void, and its id keeps it from being entered twice.
+    pub lease: Lease,
     /// The calls.
     pub calls: Vec<InvocationRow>,
     /// What they took of budgets, set right when they are entered, and only then.

@@ -120,6 +120,8 @@ pub struct Heartbeat {
     pub worker: String,
     /// Its application version.
     pub app_version: String,
+    /// The workflows that it has.
+    pub workflows: Vec<String>,
     /// The leases it holds: run and epoch.
     pub leases: Vec<(String, i64)>,
     /// The new end of the leases.

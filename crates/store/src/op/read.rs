@@ -12,6 +12,8 @@ pub struct GetRun {
     pub workspace: String,
     /// The run.
     pub run_id: String,
+    /// The time: a run past its deadline is shown as ended.
+    pub now: Timestamp,
 }
 
 /// The run, if there is one.
@@ -25,6 +27,8 @@ pub struct GetEnds {
     pub workspace: String,
     /// The runs.
     pub run_ids: Vec<String>,
+    /// The time: a run past its deadline is over.
+    pub now: Timestamp,
 }
 
 /// Those that are over, by id.
@@ -65,6 +69,8 @@ pub struct ListRuns {
     pub after: Option<(Timestamp, String)>,
     /// Most rows.
     pub limit: usize,
+    /// The time: a run past its deadline is shown as ended.
+    pub now: Timestamp,
 }
 
 /// A page of runs.
@@ -76,7 +82,7 @@ pub struct RunPage {
     pub next: Option<(Timestamp, String)>,
 }
 
-/// Asks for records of a run.
+/// Asks for records of a run, a page at a time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ListSteps {
     /// The workspace.
@@ -85,7 +91,7 @@ pub struct ListSteps {
     pub run_id: String,
     /// From this step on.
     pub from: i64,
-    /// Most rows.
+    /// Most rows: 1 to `limits::PAGE_ROWS`. A larger page is refused, not cut.
     pub limit: usize,
 }
 
@@ -93,19 +99,19 @@ pub struct ListSteps {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepPage(pub Vec<Record>);
 
-/// Asks for all a worker needs to go on with a run.
+/// Asks what has arrived for a run: signals and the ends of its children.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
     /// The workspace.
     pub workspace: String,
     /// The run.
     pub run_id: String,
-    /// Whether the records are wanted too, or only what has arrived.
-    pub steps: bool,
     /// Children whose results are waited for.
     pub children: Vec<String>,
     /// Names of the signals that are wanted; of all names if there are none here.
     pub names: Vec<String>,
+    /// The time: a child past its deadline is over.
+    pub now: Timestamp,
 }
 
 /// A signal that waits to be consumed.
@@ -119,11 +125,9 @@ pub struct PendingSignal {
     pub payload: String,
 }
 
-/// All a worker needs to go on with a run.
+/// What has arrived for a run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Loaded {
-    /// The records, in call order.
-    pub steps: Vec<Record>,
     /// Signals of the wanted names that are not consumed yet, in order: at most so many as a load
     /// may have.
     pub signals: Vec<PendingSignal>,
@@ -190,6 +194,8 @@ pub struct WorkerRow {
     pub worker: String,
     /// Its application version.
     pub app_version: String,
+    /// The workflows that it has.
+    pub workflows: Vec<String>,
     /// When it reported first.
     pub started_at: Timestamp,
     /// When it reported last.

@@ -90,6 +90,54 @@ pub struct RunRow {
     pub context: Option<String>,
 }
 
+impl RunRow {
+    /// Whether it is still active after its deadline. Such a run has ended, although the row may
+    /// not say so yet.
+    pub fn is_overdue(&self, now: Timestamp) -> bool {
+        !self.status.is_terminal() && self.deadline_at.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// When a claim at this moment has the run end: by its deadline or its time limit, whichever is
+    /// earlier.
+    pub fn deadline_by(&self, now: Timestamp) -> Option<Timestamp> {
+        earlier(self.deadline_at, self.timeout, now)
+    }
+
+    /// The run as every read shows it: one past its deadline has been cancelled at that moment,
+    /// whether or not a worker has written so.
+    #[must_use]
+    pub fn as_of(mut self, now: Timestamp) -> Self {
+        if let Some(deadline) = self.deadline_at.filter(|_| self.is_overdue(now)) {
+            self.status = RunStatus::Cancelled;
+            self.error = Some(steadfast_core::run::overdue(deadline));
+            self.worker.clear();
+            self.waits.clear();
+            self.parked = false;
+            self.wake_at = Timestamp::NEVER;
+            self.finished_at = Some(deadline);
+            self.updated_at = self.updated_at.max(deadline);
+        }
+        self
+    }
+}
+
+/// The earlier of a deadline and a time limit that begins now; `None` for never.
+pub(crate) fn earlier(
+    deadline: Option<Timestamp>,
+    timeout: Option<Duration>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let ends = [deadline, timeout.map(|timeout| now.after(timeout))];
+    ends.into_iter().flatten().filter(|at| *at != Timestamp::NEVER).min()
+}
+
+impl Start {
+    /// When the run has to end if it is claimed as it is started.
+    pub fn deadline_by(&self) -> Option<Timestamp> {
+        earlier(self.deadline_at, self.timeout, self.now)
+    }
+}
+
 /// Creates a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Start {
@@ -196,6 +244,8 @@ pub struct Dequeue {
     pub worker: String,
     /// The worker's application version; takes runs pinned to it or to none.
     pub app_version: String,
+    /// The workflows that the worker has. Runs of others are left to other workers.
+    pub workflows: Vec<String>,
     /// Most runs to take.
     pub limit: usize,
     /// Runs of this queue the worker has already, by partition: its own limit counts them, all
@@ -224,16 +274,19 @@ pub struct InLine {
     pub run_id: String,
 }
 
-/// Takes runs whose lease ran out or whose wait is over, of any queue.
+/// Takes runs whose lease ran out or whose wait is over, of any queue, and ends runs whose deadline
+/// has passed, whoever executes them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wake {
     /// The workspace.
     pub workspace: String,
     /// Who takes them.
     pub worker: String,
-    /// The worker's application version.
+    /// The worker's application version; takes runs pinned to it or to none.
     pub app_version: String,
-    /// Most runs to take.
+    /// The workflows that the worker has. Runs of others are left to other workers.
+    pub workflows: Vec<String>,
+    /// Most runs to take; with 0, only overdue runs are ended.
     pub limit: usize,
     /// Runs the worker has already, by queue and partition: limits per worker count them.
     pub worker_has: Vec<(String, String, i64)>,
@@ -267,6 +320,8 @@ pub struct Claimed {
     pub runs: Vec<RunRow>,
     /// Runs that were parked as RETRIES_EXCEEDED instead.
     pub exhausted: Vec<String>,
+    /// Runs that were ended because their deadline had passed, with their attached children.
+    pub overdue: Vec<String>,
     /// When more becomes ready, as far as is known; `None` if nothing is known to.
     pub next_at: Option<Timestamp>,
     /// Whether the worker has now as many runs of the queue as it may. Partitions are not looked
@@ -300,6 +355,27 @@ pub enum Cancelled {
     AlreadyOver(RunStatus),
     /// No such run.
     NotFound,
+}
+
+/// Ends a run and its attached children because the run's deadline has passed: what its owner asks
+/// for. The store compares the deadline itself, so an owner with an old row changes nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimeOut {
+    /// The right to.
+    pub lease: Lease,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What became of a time-out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TimedOut {
+    /// The run ended, and these attached descendants with it.
+    Done(Vec<String>),
+    /// Its deadline is later, or it has none. The lease stays.
+    NotDue(Option<Timestamp>),
+    /// The lease is void. Nothing was written.
+    Fenced,
 }
 
 /// Puts a stopped run back on its queue, with a new budget of attempts.

@@ -112,7 +112,8 @@ pub struct ContinueAsNew {
 pub enum Written {
     /// It is durable.
     Done,
-    /// The lease is void: somebody else owns, cancelled or removed the run. Nothing was written.
+    /// The lease is void: another worker has claimed the run, it was cancelled or removed, or its
+    /// deadline has passed. Nothing was written.
     Fenced,
     /// A record cannot be written as asked, such as a child whose id is taken. Nothing was written.
     Refused(String),

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures::FutureExt;
@@ -58,10 +58,33 @@ pub(super) struct PgSession {
     counters: Arc<Counters>,
     is_down: AtomicBool,
     ways: Ways,
+    lost: Arc<AtomicI64>,
+    /// By how much a claim raises an epoch.
+    stride: i64,
+}
+
+/// What each lost session adds to the stride of claims: more than the claims that a run ever sees.
+const STRIDE: i64 = 1_000_000;
+
+impl Drop for PgSession {
+    fn drop(&mut self) {
+        if !self.is_usable() {
+            self.lost.fetch_add(1, Ordering::AcqRel);
+        }
+    }
 }
 
 impl PgSession {
-    pub(super) fn new(client: Client, drive: Option<Drive>, counters: Arc<Counters>) -> Self {
+    /// `lost` counts the sessions of this store that were lost. A server that crashes forgets claims
+    /// that it had not flushed, and loses every session with them; a claim over a later session
+    /// raises the epoch further, so that it never gives the epoch of a forgotten one again.
+    pub(super) fn new(
+        client: Client,
+        drive: Option<Drive>,
+        counters: Arc<Counters>,
+        lost: Arc<AtomicI64>,
+    ) -> Self {
+        let stride = 1 + lost.load(Ordering::Acquire).saturating_mul(STRIDE);
         Self {
             client,
             drive,
@@ -69,6 +92,8 @@ impl PgSession {
             counters,
             is_down: AtomicBool::new(false),
             ways: Ways::default(),
+            lost,
+            stride,
         }
     }
 
@@ -340,6 +365,10 @@ impl<'a> Host<'a> {
 impl Tx for Host<'_> {
     fn memo(&mut self) -> Option<&mut Memo> {
         Some(&mut self.memo)
+    }
+
+    fn claim_stride(&self) -> i64 {
+        self.session.stride
     }
 
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {

@@ -5,6 +5,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -50,6 +51,8 @@ pub(super) struct Connector {
     place: String,
     bell: Arc<Bell>,
     pub(super) counters: Arc<Counters>,
+    /// Sessions that were lost.
+    lost: Arc<AtomicI64>,
 }
 
 impl Connector {
@@ -75,7 +78,7 @@ impl Connector {
         config.keepalives_retries(3);
         config.tcp_user_timeout(Duration::from_secs(30));
         let place = place(&config);
-        Ok(Self { config, url: shown, place, bell, counters: Arc::default() })
+        Ok(Self { config, url: shown, place, bell, counters: Arc::default(), lost: Arc::default() })
     }
 
     /// Connects with a driver of its own for the connection's messages.
@@ -95,7 +98,7 @@ impl Connector {
 
     async fn session(&self, client: Client, drive: Option<Drive>) -> Result<PgSession, Error> {
         let is_lane = drive.is_some();
-        let made = PgSession::new(client, drive, self.counters.clone());
+        let made = PgSession::new(client, drive, self.counters.clone(), self.lost.clone());
         let set = async {
             made.client.batch_execute(SETTINGS).await?;
             match is_lane {

@@ -88,17 +88,17 @@ DELETE FROM dedupe
 WHERE workspace = :workspace AND queue = :queue AND dedupe_id = :dedupe_id AND run_id = :run_id;
 
 -- name: worker_insert
-INSERT INTO worker (workspace, worker, app_version, started_at, seen_at)
-VALUES (:workspace, :worker, :app_version, :now, :now)
+INSERT INTO worker (workspace, worker, app_version, workflows, started_at, seen_at)
+VALUES (:workspace, :worker, :app_version, :workflows, :now, :now)
 {{or_keep:worker}};
 
 -- name: worker_update
-UPDATE worker SET app_version = :app_version, seen_at = :now
+UPDATE worker SET app_version = :app_version, workflows = :workflows, seen_at = :now
 WHERE workspace = :workspace AND worker = :worker;
 
 -- name: worker_prune
 DELETE FROM worker WHERE workspace = :workspace AND seen_at < :before;
 
 -- name: worker_list
-SELECT worker, app_version, started_at, seen_at FROM worker
+SELECT worker, app_version, workflows, started_at, seen_at FROM worker
 WHERE workspace = :workspace AND seen_at >= :since ORDER BY worker;

@@ -30,17 +30,17 @@ SELECT {{run_columns}} FROM run WHERE workspace = :workspace AND run_id = :run_i
 -- name: run_fence
 SELECT epoch FROM run
 WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker = :worker
-    AND status = 'PENDING' {{for_update}};
+    AND status = 'PENDING' AND {{in_time}} {{for_update}};
 
 -- name: run_owner
 SELECT parent, queue, dedupe_id, context FROM run
 WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker = :worker
-    AND status = 'PENDING' {{for_update}};
+    AND status = 'PENDING' AND {{in_time}} {{for_update}};
 
 -- name: run_dequeue_select
 SELECT sort_rank, {{run_columns}} FROM run {{by_line}}
 WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}}
-    AND partition_key = :partition_key AND ready_at <= :now AND app_version IN ('', :app_version)
+    AND partition_key = :partition_key AND ready_at <= :now AND {{for_worker}} AND {{in_time}}
 ORDER BY sort_rank, ready_at, run_id LIMIT :limit {{skip_locked}};
 
 -- The same behind a place in line. What was claimed stays in the index for a while, and whoever begins at the first
@@ -48,7 +48,7 @@ ORDER BY sort_rank, ready_at, run_id LIMIT :limit {{skip_locked}};
 -- name: run_dequeue_select_behind
 SELECT sort_rank, {{run_columns}} FROM run {{by_line}}
 WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}}
-    AND partition_key = :partition_key AND {{behind}} AND ready_at <= :now AND app_version IN ('', :app_version)
+    AND partition_key = :partition_key AND {{behind}} AND ready_at <= :now AND {{for_worker}} AND {{in_time}}
 ORDER BY sort_rank, ready_at, run_id LIMIT :limit {{skip_locked}};
 
 -- name: run_next_partition
@@ -73,8 +73,15 @@ WHERE {{these_runs}} AND status = :from;
 
 -- name: run_wake_select
 SELECT {{run_columns}} FROM run
-WHERE workspace = :workspace AND wake_at <= :now {{and_waking}} AND app_version IN ('', :app_version)
+WHERE workspace = :workspace AND wake_at <= :now {{and_waking}} AND {{for_worker}} AND {{in_time}}
     AND queue NOT IN (:full_queues) AND {{place}} NOT IN (:full_places)
+ORDER BY wake_at, run_id LIMIT :limit {{skip_locked}};
+
+-- Active runs whose deadline has passed. `wake_at` is never later than the deadline, so the index of what is due finds
+-- them, whether they wait on a queue, are suspended, or have an owner.
+-- name: run_overdue_select
+SELECT {{run_columns}} FROM run
+WHERE workspace = :workspace AND wake_at <= :now {{and_waking}} AND deadline_at <= :now
 ORDER BY wake_at, run_id LIMIT :limit {{skip_locked}};
 
 -- name: run_next_wake
@@ -88,7 +95,7 @@ WHERE workspace = :workspace AND wake_at > :now AND wake_at < {{never}} AND stat
     AND parked = 0 AND worker >= :first AND worker < :end AND worker <> :worker;
 
 -- name: run_beat
-UPDATE run SET wake_at = :lease_until
+UPDATE run SET wake_at = {{least}}(:lease_until, {{until_deadline}})
 WHERE {{these_runs}} AND worker = :worker AND status = 'PENDING' AND parked = 0
     AND wake_at < :lease_until;
 
@@ -106,7 +113,7 @@ WHERE workspace = :workspace AND run_id = :run_id AND status = :from AND epoch =
 UPDATE run SET prev_status = status, status = :to, output = :output, error = :error, worker = '',
     wake_at = {{never}}, parked = 0, waits = '', finished_at = :now, updated_at = :now
 WHERE workspace = :workspace AND run_id = :run_id AND status = :from AND epoch = :epoch
-    AND worker = :worker AND {{untold}};
+    AND worker = :worker AND {{in_time}} AND {{untold}};
 
 -- name: run_stop
 UPDATE run SET prev_status = status, status = :to, error = :error, worker = '', epoch = epoch + 1,
@@ -114,12 +121,13 @@ UPDATE run SET prev_status = status, status = :to, error = :error, worker = '', 
 WHERE workspace = :workspace AND run_id = :run_id AND status = :from;
 
 -- name: run_suspend
-UPDATE run SET worker = '', parked = 1, wake_at = :wake_at, waits = :waits, updated_at = :now
+UPDATE run SET worker = '', parked = 1, wake_at = {{least}}(:wake_at, {{until_deadline}}), waits = :waits,
+    updated_at = :now
 WHERE workspace = :workspace AND run_id = :run_id AND status = 'PENDING' AND epoch = :epoch
-    AND worker = :worker AND inbox = :inbox;
+    AND worker = :worker AND inbox = :inbox AND {{in_time}};
 
 -- name: run_release
-UPDATE run SET worker = '', parked = 1, wake_at = :now, updated_at = :now
+UPDATE run SET worker = '', parked = 1, wake_at = {{least}}(:now, {{until_deadline}}), updated_at = :now
 WHERE workspace = :workspace AND run_id = :run_id AND status = 'PENDING' AND epoch = :epoch
     AND worker = :worker;
 
@@ -127,7 +135,7 @@ WHERE workspace = :workspace AND run_id = :run_id AND status = 'PENDING' AND epo
 UPDATE run SET input = :input, generation = generation + 1, epoch = epoch + 1, started_at = :now,
     updated_at = :now
 WHERE workspace = :workspace AND run_id = :run_id AND status = 'PENDING' AND epoch = :epoch
-    AND worker = :worker AND generation = :generation;
+    AND worker = :worker AND generation = :generation AND {{in_time}};
 
 -- name: run_resume
 UPDATE run SET prev_status = status, status = :to, error = NULL, attempts = 0, ready_at = :now,
@@ -164,7 +172,7 @@ ORDER BY created_at DESC, run_id DESC LIMIT :limit;
 -- name: run_over
 SELECT {{run_columns}} FROM run
 WHERE {{these_runs}}
-    AND status IN ('SUCCESS', 'ERROR', 'RETRIES_EXCEEDED', 'CANCELLED');
+    AND (finished_at IS NOT NULL OR deadline_at <= :now);
 
 -- name: run_known
 SELECT run_id FROM run WHERE {{these_runs}};

@@ -12,7 +12,7 @@ INSERT {{or_fail}} INTO step (workspace, {{step_columns}}, run_id, epoch)
 SELECT workspace, :function_id, :seq, :name, :kind, :state, :input, :input_digest, :output,
     :error, :child_run_id, :attempt, :started_at, :completed_at, :next_at, run_id, epoch FROM run
 WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker = :worker
-    AND status = 'PENDING' {{for_update}}
+    AND status = 'PENDING' AND {{in_time}} {{for_update}}
 {{or_keep:function_id}};
 
 -- name: step_settle

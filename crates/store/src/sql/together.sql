@@ -16,7 +16,7 @@ INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
 SELECT n.workspace, {{step_columns_of_n}}, n.run_id, n.epoch
 FROM unnest(:rows::step[]) AS n
 JOIN run ON run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
-    AND run.worker = :worker AND run.status = 'PENDING'
+    AND run.worker = :worker AND run.status = 'PENDING' AND (run.deadline_at IS NULL OR run.deadline_at > :at)
 FOR NO KEY UPDATE OF run;
 
 -- The last records of runs that end in the same batch: there the end checks the fence, and spoils the batch.
@@ -27,23 +27,24 @@ FROM unnest(:rows::step[]) AS n;
 
 -- name: all_run_held
 SELECT run.run_id, run.epoch, run.worker
-FROM unnest(:workspace, :run_id) AS n (workspace, run_id)
-JOIN run ON run.workspace = n.workspace AND run.run_id = n.run_id AND run.status = 'PENDING';
+FROM unnest(:workspace, :run_id, :now) AS n (workspace, run_id, now)
+JOIN run ON run.workspace = n.workspace AND run.run_id = n.run_id AND run.status = 'PENDING' AND {{in_time_of_n}};
 
 -- name: all_run_end
 UPDATE run SET {{as_ended_by_n}}
 FROM unnest(:workspace, :run_id, :epoch, :worker, :to, :output, :error, :now)
     AS n (workspace, run_id, epoch, worker, status, output, error, now)
 WHERE run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
-    AND run.worker = n.worker AND run.status = 'PENDING'
+    AND run.worker = n.worker AND run.status = 'PENDING' AND {{in_time_of_n}}
 RETURNING run.run_id, run.parent, run.queue, run.dedupe_id, run.context;
 
 -- name: all_run_suspend
-UPDATE run SET worker = '', parked = 1, wake_at = n.wake_at, waits = n.waits, updated_at = n.now
+UPDATE run SET worker = '', parked = 1, wake_at = LEAST(n.wake_at, run.deadline_at), waits = n.waits,
+    updated_at = n.now
 FROM unnest(:workspace, :run_id, :epoch, :worker, :inbox, :wake_at, :waits, :now)
     AS n (workspace, run_id, epoch, worker, inbox, wake_at, waits, now)
 WHERE run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
-    AND run.worker = n.worker AND run.status = 'PENDING' AND run.inbox = n.inbox
+    AND run.worker = n.worker AND run.status = 'PENDING' AND run.inbox = n.inbox AND {{in_time_of_n}}
 RETURNING run.run_id;
 
 -- A whole batch that is its own commit, and which of its runs were written. What an operation comes to is written
@@ -58,7 +59,7 @@ ended AS (
     FROM unnest(:workspace, :run_id, :epoch, :to, :output, :error, :now)
         AS n (workspace, run_id, epoch, status, output, error, now)
     WHERE run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
-        AND run.worker = :worker AND run.status = 'PENDING' AND {{untold}}
+        AND run.worker = :worker AND run.status = 'PENDING' AND {{in_time_of_n}} AND {{untold}}
     RETURNING run.run_id
 ), closed AS (
     INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
@@ -82,7 +83,7 @@ WITH started AS (
     SELECT n.workspace, {{step_columns_of_n}}, n.run_id, n.epoch
     FROM unnest(:records::step[]) AS n
     JOIN run ON run.workspace = n.workspace AND run.run_id = n.run_id AND run.epoch = n.epoch
-        AND run.worker = :worker AND run.status = 'PENDING'
+        AND run.worker = :worker AND run.status = 'PENDING' AND (run.deadline_at IS NULL OR run.deadline_at > :at)
     FOR NO KEY UPDATE OF run
     RETURNING run_id
 ), {{the:ended_and_closed}}
@@ -95,7 +96,7 @@ WITH ended AS (
     UPDATE run SET prev_status = status, status = :to, output = :result, error = :failure, worker = '',
         wake_at = {{never}}, parked = 0, waits = '', finished_at = :now, updated_at = :now
     WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker = :worker
-        AND status = 'PENDING' AND {{untold}}
+        AND status = 'PENDING' AND {{in_time}} AND {{untold}}
     RETURNING workspace, run_id, epoch
 )
 INSERT INTO step (workspace, {{step_columns}}, run_id, epoch)
@@ -105,12 +106,12 @@ SELECT workspace, :function_id, :seq, :name, :kind, :state, :input, :input_diges
 -- What is first in line on a queue, found, locked and claimed. The first look says where in the table it lies. A queue
 -- that has partitions, or limits that must be counted, is not for this; nor is what waits if any of it is a command's,
 -- which may have expired. A claim does not wait for the disk: whatever is written under it comes later in the server's
--- log and waits for both, and a claim that is lost with the server is as if it had not been.
+-- log and waits for both. A claim that is lost with the server is made again with another epoch (decision 20).
 -- name: run_dequeue_claim
 WITH line AS (
     SELECT ctid AS place, context FROM run
     WHERE workspace = :workspace AND queue = :queue AND status = 'ENQUEUED' {{and_active}}
-        AND partition_key = '' AND {{behind}} AND ready_at <= :now AND app_version IN ('', :app_version)
+        AND partition_key = '' AND {{behind}} AND ready_at <= :now AND {{for_worker}} AND {{in_time}}
     ORDER BY sort_rank, ready_at, run_id
     LIMIT (SELECT COALESCE(MAX(GREATEST(0, LEAST(:limit, worker_concurrency - :has))), 0) FROM queue
         WHERE workspace = :workspace AND name = :queue AND concurrency IS NULL AND rate_limit IS NULL
@@ -129,7 +130,8 @@ RETURNING (SELECT worker_concurrency FROM queue WHERE workspace = :workspace AND
 
 -- name: many_run_lock
 SELECT run_id, epoch, inbox, parent, queue, dedupe_id, context FROM run {{by_key}}
-WHERE workspace = :workspace AND run_id IN (:run_ids) AND worker = :worker AND status = 'PENDING' FOR UPDATE;
+WHERE workspace = :workspace AND run_id IN (:run_ids) AND worker = :worker AND status = 'PENDING' AND {{in_time}}
+FOR UPDATE;
 
 -- name: many_run_insert
 INSERT INTO run ({{run_columns}}, prev_status, sort_rank, workspace)
@@ -159,11 +161,11 @@ WHERE workspace = :workspace AND run_id IN ([[, :run_id]]);
 -- name: many_run_end_plain
 UPDATE run {{by_key}} SET {{as_ended_alike}}
 WHERE workspace = :workspace AND run_id IN ([[, :run_id]]) AND worker = :worker AND status = 'PENDING'
-    AND epoch = :epoch AND {{untold}};
+    AND epoch = :epoch AND (deadline_at IS NULL OR deadline_at > :at) AND {{untold}};
 
 -- name: many_run_suspend
 UPDATE run {{by_key}} SET worker = '', parked = 1,
-    wake_at = CASE run_id[[ WHEN :run_id THEN :wake_at]] END,
+    wake_at = LEAST(CASE run_id[[ WHEN :run_id THEN :wake_at]] END, {{until_deadline}}),
     waits = CASE run_id[[ WHEN :run_id THEN :waits]] END,
     updated_at = CASE run_id[[ WHEN :run_id THEN :now]] END
 WHERE workspace = :workspace AND run_id IN ([[, :run_id]]);

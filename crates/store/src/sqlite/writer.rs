@@ -339,6 +339,7 @@ mod tests {
             queue: queue.into(),
             worker: "me".into(),
             app_version: String::new(),
+            workflows: vec!["order".into()],
             limit: 1,
             worker_has: Vec::new(),
             after_partition: String::new(),

@@ -91,6 +91,49 @@ pub(super) async fn r091_a_claim_that_the_server_forgot_is_void(database: &Datab
     }
 }
 
+/// R91: a claim on Postgres does not wait for the disk, so a crash of the server may forget it. The
+/// same worker claims the run again, perhaps with another input, and what it still has in memory of
+/// the forgotten claim must not be written under the new one.
+pub(super) async fn r091_a_claim_made_again_after_a_crash_fences_the_forgotten_one(
+    database: &Database,
+) {
+    if database.kind != Kind::Postgres {
+        // Claims on MySQL and MariaDB wait for the disk.
+        return;
+    }
+    let store = database.open().await;
+    let queue = QueueRow { name: "plain".into(), ..QueueRow::default() };
+    store.ask(PutQueue { workspace: WS.into(), queue, now: at(1) }).await.unwrap();
+    store.ask(Start { queue: "plain".into(), ..start("a", false) }).await.unwrap();
+    let dequeue = || Dequeue { queue: "plain".into(), ..dequeue(10) };
+    let mut forgotten = vec![store.ask(dequeue()).await.unwrap().runs.remove(0)];
+    assert_eq!(forgotten[0].epoch, 1);
+    for crash in 1..=3 {
+        // What a crash leaves: no session, and the row as it was before the claim.
+        database
+            .execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                 WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            )
+            .await;
+        database.execute("DELETE FROM run").await;
+        let again = Start { queue: "plain".into(), input: crash.to_string(), ..start("a", false) };
+        store.ask(again).await.unwrap();
+        let claimed = store.ask(dequeue()).await.unwrap().runs.remove(0);
+        assert_eq!(claimed.input, crash.to_string());
+        for old in &forgotten {
+            assert_eq!(old.worker, claimed.worker);
+            assert_ne!(old.epoch, claimed.epoch, "after crash {crash}");
+            let lease = Lease { epoch: old.epoch, ..lease("a") };
+            let late = Record { lease: lease.clone(), ..record("a", vec![step(0, "1")]) };
+            assert_eq!(store.ask(late).await.unwrap(), Written::Fenced);
+            let end = Finish { lease, ..finish("a") };
+            assert_eq!(store.ask(end).await.unwrap(), Written::Fenced);
+        }
+        forgotten.push(claimed);
+    }
+}
+
 /// R91: several processes claim from one queue while what waits on it is changed under their hands.
 pub(super) async fn r091_claimers_and_those_who_change_what_waits_do_not_harm_each_other(
     database: &Database,

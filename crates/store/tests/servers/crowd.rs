@@ -169,7 +169,7 @@ async fn at_once(store: &OpenStore, ops: Vec<Op>) -> Vec<Reply> {
 /// The tables of a workspace.
 async fn tables(store: &OpenStore, ws: &str) -> (Vec<RunRow>, Vec<Vec<StepRecord>>) {
     let filter = RunFilter::default();
-    let list = ListRuns { workspace: ws.into(), filter, after: None, limit: 1000 };
+    let list = ListRuns { workspace: ws.into(), filter, after: None, limit: 1000, now: at(0) };
     let runs = store.ask(list).await.unwrap().runs;
     let mut steps = Vec::new();
     for run in &runs {
@@ -328,7 +328,7 @@ pub(super) async fn a_parent_that_suspends_as_its_child_ends_is_woken(database: 
     };
     let replies = at_once(&store, parents.clone().flat_map(pair).collect()).await;
     for (n, replies) in parents.zip(replies.chunks(2)) {
-        let get = GetRun { workspace: ws.into(), run_id: id(n) };
+        let get = GetRun { workspace: ws.into(), run_id: id(n), now: at(0) };
         let parent = store.ask(get).await.unwrap().0.unwrap();
         assert_eq!(parent.inbox, 1, "{n}");
         match &replies[1] {

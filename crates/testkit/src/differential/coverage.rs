@@ -10,7 +10,7 @@ use steadfast_core::CommandStatus;
 use steadfast_store::op::{
     Advanced, Cancelled, CommandCancelled, Debounced, Decided, Depended, Forked, Outbox,
     OutboxSettled, ResolvedEffect, Resumed, Retained, Sealed, Signalled, SinkSet, SlotTaken, Spent,
-    Started, Submitted, Supplied, Suspended, TakenBack, TriggerPut, Written,
+    Started, Submitted, Supplied, Suspended, TakenBack, TimedOut, TriggerPut, Written,
 };
 use steadfast_store::{Error, Reply};
 
@@ -65,6 +65,7 @@ pub const KINDS: &[&str] = &[
     "dequeue none",
     "wake some",
     "wake exhausted",
+    "wake overdue",
     "wake none",
     "take over some",
     "take over none",
@@ -88,6 +89,9 @@ pub const KINDS: &[&str] = &[
     "cancel with children",
     "cancel too late",
     "cancel nobody",
+    "time out done",
+    "time out not due",
+    "time out fenced",
     "resume done",
     "resume not stopped",
     "resume taken back",
@@ -225,6 +229,7 @@ fn kind(reply: &Result<Reply, Error>) -> &'static str {
         Reply::Debounce(reply) => debounced(reply),
         Reply::Dequeue(claimed) => either(claimed.runs.is_empty(), "dequeue none", "dequeue some"),
         Reply::Wake(claimed) if !claimed.exhausted.is_empty() => "wake exhausted",
+        Reply::Wake(claimed) if !claimed.overdue.is_empty() => "wake overdue",
         Reply::Wake(claimed) => either(claimed.runs.is_empty(), "wake none", "wake some"),
         Reply::TakeOver(over) => either(over.0 > 0, "take over some", "take over none"),
         Reply::Heartbeat(beaten) => {
@@ -236,6 +241,9 @@ fn kind(reply: &Result<Reply, Error>) -> &'static str {
         Reply::Release(w) => written(w, ["release done", "release fenced", "?"]),
         Reply::ContinueAsNew(w) => written(w, ["continue done", "continue fenced", "?"]),
         Reply::Cancel(reply) => cancelled(reply),
+        Reply::TimeOut(TimedOut::Done(_)) => "time out done",
+        Reply::TimeOut(TimedOut::NotDue(_)) => "time out not due",
+        Reply::TimeOut(TimedOut::Fenced) => "time out fenced",
         Reply::Resume(Resumed::Done) => "resume done",
         Reply::Resume(Resumed::NotStopped(_)) => "resume not stopped",
         Reply::Resume(Resumed::TakenBack) => "resume taken back",

@@ -19,7 +19,7 @@ use steadfast_store::op::{
     Advanced, Cancel, Claimed, Debounce, Dequeue, Fork, FreeSlot, GetEnds, GetRun, GetValue,
     Heartbeat, InLine, InspectQueue, Lease, ListQueues, ListRuns, ListSteps, ListWorkers, Load,
     Purge, PutQueue, QueueRow, ReadStream, Release, Resume, RunFilter, Signal, Start, Started,
-    Submitted, TakeOver, TakeSlot, TriggerPut, Wake,
+    Submitted, TakeOver, TakeSlot, TimeOut, TriggerPut, Wake,
 };
 use steadfast_store::{Op, Reply};
 
@@ -125,7 +125,8 @@ impl Generator {
             36..39 => Op::Heartbeat(self.heartbeat()),
             39..56 => Op::Record(self.record()),
             56..60 => Op::Finish(self.finish()),
-            60..65 => Op::Suspend(self.suspend()),
+            60..64 => Op::Suspend(self.suspend()),
+            64..65 => Op::TimeOut(TimeOut { lease: self.lease(), now: self.now() }),
             65..66 => Op::Release(Release { lease: self.lease(), now: self.now() }),
             66..68 => Op::ContinueAsNew(self.continue_as_new()),
             68..70 => Op::Cancel(self.cancel()),
@@ -207,6 +208,7 @@ impl Generator {
     }
 
     fn start(&mut self) -> Start {
+        let now = self.now;
         let r = &mut self.random;
         let run_id = r.text(RUNS);
         let worker = r.text(WORKERS);
@@ -224,7 +226,7 @@ impl Generator {
             max_attempts: r.number(0, 3),
             ready_at: Timestamp::from_micros(self.now + ready),
             timeout: r.maybe(20, |r| Duration::from_secs(r.below(50) + 1)),
-            deadline_at: r.maybe(5, |r| Timestamp::from_micros(r.number(0, 9) * SECOND)),
+            deadline_at: r.maybe(10, |r| Timestamp::from_micros(now + r.number(-1, 60) * SECOND)),
             parent: r.text(&["", "", "", "a", "b"]),
             detached: r.chance(20),
             seed: if r.chance(90) { 7 } else { r.number(0, 1) },
@@ -267,6 +269,7 @@ impl Generator {
             queue: r.text(&["default", "default", "q", "q", "p", "p", "p", "p", "nowhere"]),
             worker: r.text(WORKERS),
             app_version: r.text(VERSIONS),
+            workflows: workflows(r),
             limit: usize::try_from(r.pick(&[&0, &1, &1, &2, &2, &5, &100]).to_owned()).unwrap(),
             worker_has: PARTITIONS.iter().map(|p| ((*p).to_owned(), r.number(0, 1))).collect(),
             after_partition: r.text(&["", "", "x", "y", "z"]),
@@ -290,6 +293,7 @@ impl Generator {
             workspace: self.workspace.clone(),
             worker: r.text(WORKERS),
             app_version: r.text(VERSIONS),
+            workflows: workflows(r),
             limit: usize::try_from(r.below(6)).unwrap(),
             worker_has,
             lease_until,
@@ -312,11 +316,13 @@ impl Generator {
             }
         }
         let app_version = self.random.text(VERSIONS);
+        let workflows = workflows(&mut self.random);
         let lease_until = self.lease_until();
         Heartbeat {
             workspace: self.ws(),
             worker,
             app_version,
+            workflows,
             leases,
             lease_until,
             now: self.now(),
@@ -409,20 +415,20 @@ impl Generator {
         match self.random.below(10) {
             8 => {
                 let run_ids = CHILDREN.iter().map(|id| (*id).to_owned()).chain([run_id]).collect();
-                Op::GetEnds(GetEnds { workspace, run_ids })
+                Op::GetEnds(GetEnds { workspace, run_ids, now })
             }
-            0 => Op::GetRun(GetRun { workspace, run_id }),
+            0 => Op::GetRun(GetRun { workspace, run_id, now }),
             1 => Op::ListRuns(self.list_runs()),
             2 => {
-                let (from, limit) = (self.random.number(0, 5), 3);
+                let (from, limit) =
+                    (self.random.number(0, 5), *self.random.pick(&[&0, &1, &3, &1001]));
                 Op::ListSteps(ListSteps { workspace, run_id, from, limit })
             }
             3 => {
                 let children = CHILDREN.iter().map(|id| (*id).to_owned()).collect();
-                let steps = self.random.chance(50);
                 let names = self.random.maybe(30, |r| vec![r.text(&["paid", "Paid", "none"])]);
                 let names = names.unwrap_or_default();
-                Op::Load(Load { workspace, run_id, steps, children, names })
+                Op::Load(Load { workspace, run_id, children, names, now })
             }
             4 => {
                 let key = self.random.text(KEYS);
@@ -452,7 +458,10 @@ impl Generator {
         let moment = |r: &mut Random| Timestamp::from_micros(now - r.number(0, 100) * SECOND);
         let filter = RunFilter {
             status: r
-                .maybe(40, |r| r.pick(&[&RunStatus::ALL[..2], &RunStatus::ALL[2..]]).to_vec())
+                .maybe(40, |r| {
+                    let all = RunStatus::ALL;
+                    r.pick(&[&all[..2], &all[2..], &all[..], &all[..1], &all[5..]]).to_vec()
+                })
                 .unwrap_or_default(),
             workflow: r.maybe(10, |_| "ship".to_owned()),
             queue: r.maybe(20, |r| r.text(QUEUES)),
@@ -465,6 +474,13 @@ impl Generator {
         };
         let after = r.maybe(30, |r| (moment(r), r.text(RUNS)));
         let limit = usize::try_from(r.below(6)).unwrap();
-        ListRuns { workspace, filter, after, limit }
+        ListRuns { workspace, filter, after, limit, now: Timestamp::from_micros(now) }
     }
+}
+
+/// What a worker has: mostly all there is.
+fn workflows(r: &mut Random) -> Vec<String> {
+    let both: &[&str] = &["ship", "refund"];
+    let some = r.pick(&[both, both, both, &both[..1], &both[1..], &both[..0]]);
+    some.iter().map(|name| (*name).to_owned()).collect()
 }

@@ -16,7 +16,8 @@ use super::generate::{CHILDREN, KEYS, PARTITIONS, QUEUES, RUNS, STREAMS};
 
 pub(super) fn questions(workspace: &str, now: Timestamp) -> Vec<Op> {
     let ws = || workspace.to_owned();
-    let list = ListRuns { workspace: ws(), filter: RunFilter::default(), after: None, limit: 1000 };
+    let filter = RunFilter::default();
+    let list = ListRuns { workspace: ws(), filter, after: None, limit: 1000, now };
     let mut asked = vec![
         Op::ListRuns(list),
         Op::ListQueues(ListQueues { workspace: ws() }),
@@ -58,7 +59,7 @@ pub(super) fn questions(workspace: &str, now: Timestamp) -> Vec<Op> {
         let run_id = || (*run).to_owned();
         let children = CHILDREN.iter().map(|id| (*id).to_owned()).collect();
         let names = Vec::new();
-        let load = Load { workspace: ws(), run_id: run_id(), steps: false, children, names };
+        let load = Load { workspace: ws(), run_id: run_id(), children, names, now };
         asked.push(Op::Load(load));
         let all = ListSteps { workspace: ws(), run_id: run_id(), from: 0, limit: 1000 };
         asked.push(Op::ListSteps(all));

@@ -12,6 +12,7 @@ use steadfast_store::op::{
     WorkerRow,
 };
 
+use super::start::first_of;
 use super::{Model, all_of, key};
 
 /// A worker that was silent for so long is forgotten when a new one reports.
@@ -105,7 +106,7 @@ impl Model {
         let mut line: Vec<_> = self
             .waiting(&op.workspace, &op.queue)
             .filter(|run| run.partition == partition && run.ready_at <= op.now)
-            .filter(|run| fits(run, &op.app_version))
+            .filter(|run| fits(run, &op.app_version, &op.workflows) && !is_overdue(run, op.now))
             .map(|run| in_line(queue, run))
             .collect();
         line.sort();
@@ -140,21 +141,44 @@ impl Model {
             run.parked = false;
             run.waits.clear();
             run.updated_at = by.now;
-            run.deadline_at = run.deadline_at.or(run.timeout.map(|timeout| by.now.after(timeout)));
+            run.deadline_at = first_of(run.deadline_at, run.timeout, by.now);
+            run.wake_at = run.wake_at.min(run.deadline_at.unwrap_or(Timestamp::NEVER));
         });
         let run = self.runs.get(&at).expect("invariant: a claimed run exists").clone();
         self.command_claimed(by.workspace, &run, by.worker, by.now);
         run
     }
 
+    /// Ends runs whose deadline has passed; gives them and their children, and whether there may be
+    /// more.
+    fn end_all_overdue(&mut self, op: &Wake) -> (Vec<String>, bool) {
+        let ws = op.workspace.as_str();
+        let mut overdue: Vec<RunRow> =
+            self.runs_of(ws).filter(|run| is_overdue(run, op.now)).cloned().collect();
+        overdue.sort_by(|a, b| (a.wake_at, &a.run_id).cmp(&(b.wake_at, &b.run_id)));
+        let is_full = overdue.len() >= limits::CLAIM_BATCH;
+        overdue.truncate(limits::CLAIM_BATCH);
+        let mut ended = Vec::new();
+        for run in overdue {
+            if self.run(ws, &run.run_id).is_some_and(|run| is_overdue(run, op.now)) {
+                let children = self.end_overdue(ws, &run, op.now);
+                ended.push(run.run_id);
+                ended.extend(children);
+            }
+        }
+        (ended, is_full)
+    }
+
     pub(super) fn wake(&mut self, op: &Wake) -> Claimed {
+        let (overdue, more) = self.end_all_overdue(op);
         // Taken in this wake, by the place where each is counted.
         let mut taken: BTreeMap<(String, String), i64> = BTreeMap::new();
         let full =
             |run: &RunRow| self.worker_place(op, run).is_some_and(|(_, has, limit)| has >= limit);
         let mut due: Vec<RunRow> = self
             .runs_of(&op.workspace)
-            .filter(|run| run.wake_at <= op.now && fits(run, &op.app_version) && !full(run))
+            .filter(|run| run.wake_at <= op.now && !is_overdue(run, op.now) && !full(run))
+            .filter(|run| fits(run, &op.app_version, &op.workflows))
             .cloned()
             .collect();
         due.sort_by(|a, b| (a.wake_at, &a.run_id).cmp(&(b.wake_at, &b.run_id)));
@@ -165,7 +189,7 @@ impl Model {
             until: op.lease_until,
             now: op.now,
         };
-        let mut claimed = Claimed::default();
+        let mut claimed = Claimed { overdue, ..Claimed::default() };
         let (mut recovered, mut used_up) = (Vec::new(), Vec::new());
         for run in due {
             if !run.parked && run.attempts > run.max_attempts {
@@ -200,7 +224,10 @@ impl Model {
         }
         claimed.left = self.runs_of(&op.workspace).any(|run| run.wake_at <= op.now);
         let later = self.runs_of(&op.workspace).map(|run| run.wake_at).filter(|at| *at > op.now);
-        claimed.next_at = later.min().filter(|at| *at != Timestamp::NEVER);
+        claimed.next_at = match more {
+            true => Some(op.now),
+            false => later.min().filter(|at| *at != Timestamp::NEVER),
+        };
         claimed
     }
 
@@ -247,7 +274,10 @@ impl Model {
                 continue;
             }
             // A heartbeat that arrives late must not take back what a later one has given.
-            self.runs.edit(&at, |run| run.wake_at = run.wake_at.max(op.lease_until));
+            self.runs.edit(&at, |run| {
+                let until = op.lease_until.min(run.deadline_at.unwrap_or(Timestamp::NEVER));
+                run.wake_at = run.wake_at.max(until);
+            });
             let slots: Vec<_> = self
                 .slots
                 .range(all_of(&op.workspace, run_id))
@@ -266,6 +296,7 @@ impl Model {
         let me = key(&op.workspace, &op.worker);
         let known = self.workers.edit(&me, |row| {
             row.app_version.clone_from(&op.app_version);
+            row.workflows.clone_from(&op.workflows);
             row.seen_at = op.now;
         });
         if known {
@@ -274,6 +305,7 @@ impl Model {
         let row = WorkerRow {
             worker: op.worker.clone(),
             app_version: op.app_version.clone(),
+            workflows: op.workflows.clone(),
             started_at: op.now,
             seen_at: op.now,
         };
@@ -303,9 +335,14 @@ enum Attempt {
     Free,
 }
 
-/// A run pinned to a version is for workers of that version only.
-fn fits(run: &RunRow, app_version: &str) -> bool {
-    run.app_version.is_empty() || run.app_version == app_version
+/// A run is for workers that have its workflow, and if it is pinned to a version, of that version.
+fn fits(run: &RunRow, app_version: &str, workflows: &[String]) -> bool {
+    let is_version = run.app_version.is_empty() || run.app_version == app_version;
+    is_version && workflows.contains(&run.workflow)
+}
+
+fn is_overdue(run: &RunRow, now: Timestamp) -> bool {
+    !run.status.is_terminal() && run.deadline_at.is_some_and(|deadline| deadline <= now)
 }
 
 /// Priorities count only where the queue says so, and from the moment it says so.

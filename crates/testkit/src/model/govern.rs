@@ -87,10 +87,10 @@ impl Model {
     }
 
     pub(super) fn enter_calls(&mut self, op: &EnterCalls) -> Entered {
-        let calls = op.calls.iter().take(limits::PAGE_ROWS);
-        let entered = calls.map(|call| u64::from(self.called(&op.workspace, call))).sum();
+        let ws = op.lease.workspace.as_str();
+        let entered = op.calls.iter().map(|call| u64::from(self.called(ws, call))).sum();
         if entered > 0 {
-            self.charge(&op.workspace, &op.charges);
+            self.charge(ws, &op.charges);
         }
         Entered(entered)
     }

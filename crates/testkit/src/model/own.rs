@@ -4,18 +4,18 @@
 //! changes; a record and what belongs to it are written together or not at all.
 
 use steadfast_core::driver::{Outcome, RecordState};
-use steadfast_core::{RunEvent, RunStatus, Timestamp};
+use steadfast_core::{Error as Failure, ErrorClass, RunEvent, RunStatus, Timestamp};
 use steadfast_store::Error;
 use steadfast_store::op::{
     ContinueAsNew, Entry, Finish, Lease, Record, Release, RunRow, Signalled, Started, Suspend,
-    Suspended, With, Written,
+    Suspended, TimeOut, TimedOut, With, Written,
 };
 
 use super::{Model, Step, all_of, key, numbered, signed};
 
 impl Model {
     /// Whether a lease is the newest of a run that is being executed.
-    pub(super) fn owns(&self, lease: &Lease) -> bool {
+    fn is_newest(&self, lease: &Lease) -> bool {
         self.run(&lease.workspace, &lease.run_id).is_some_and(|run| {
             run.status == RunStatus::Pending
                 && run.epoch == lease.epoch
@@ -23,8 +23,43 @@ impl Model {
         })
     }
 
+    /// Whether its holder may write: until the deadline.
+    pub(super) fn owns(&self, lease: &Lease, now: Timestamp) -> bool {
+        let run = self.run(&lease.workspace, &lease.run_id);
+        self.is_newest(lease) && run.is_some_and(|run| run.deadline_at.is_none_or(|at| at > now))
+    }
+
+    pub(super) fn time_out(&mut self, op: &TimeOut) -> TimedOut {
+        let (ws, run_id) = (op.lease.workspace.as_str(), op.lease.run_id.as_str());
+        let Some(run) = self.run(ws, run_id).cloned() else {
+            return TimedOut::Fenced;
+        };
+        if !self.is_newest(&op.lease) {
+            let code = run.error.as_ref().map(Failure::code);
+            let is_ended = run.status == RunStatus::Cancelled && code == Some("SF-0304");
+            return match is_ended && run.epoch == op.lease.epoch + 1 {
+                true => TimedOut::Done(Vec::new()),
+                false => TimedOut::Fenced,
+            };
+        }
+        match run.deadline_at.filter(|deadline| *deadline <= op.now) {
+            Some(_) => TimedOut::Done(self.end_overdue(ws, &run, op.now)),
+            None => TimedOut::NotDue(run.deadline_at),
+        }
+    }
+
+    /// Ends an overdue run and its attached children; gives the children.
+    pub(super) fn end_overdue(&mut self, ws: &str, run: &RunRow, now: Timestamp) -> Vec<String> {
+        let reason = overdue(run.deadline_at.expect("invariant: overdue"));
+        self.stop(ws, run, RunEvent::Cancel, &reason, now);
+        let why = (None, Some(&reason));
+        let stopped = self.stop_attached(ws, &run.run_id, &reason, now);
+        self.command_follows(ws, run, RunEvent::Cancel, why, "system:deadline", now);
+        stopped
+    }
+
     pub(super) fn record(&mut self, op: &Record) -> Result<Written, Error> {
-        if !self.owns(&op.lease) {
+        if !self.owns(&op.lease, op.now) {
             return Ok(Written::Fenced);
         }
         self.write(&op.lease, &op.entries)
@@ -35,7 +70,7 @@ impl Model {
         let Some(run) = self.run(ws, run_id).cloned() else {
             return Ok(Written::Fenced);
         };
-        if !self.owns(&op.lease) {
+        if !self.owns(&op.lease, op.now) {
             // A repeated request: the run ended so, and nobody has claimed it since.
             let mine = run.epoch == op.lease.epoch && ended_as(&run, &op.outcome);
             return Ok(if mine { Written::Done } else { Written::Fenced });
@@ -71,7 +106,7 @@ impl Model {
     }
 
     pub(super) fn suspend(&mut self, op: &Suspend) -> Result<Suspended, Error> {
-        if !self.owns(&op.lease) {
+        if !self.owns(&op.lease, op.now) {
             let repeated = self.gave_up(&op.lease).is_some_and(|run| run.waits == op.waits);
             return Ok(if repeated { Suspended::Done } else { Suspended::Fenced });
         }
@@ -89,7 +124,7 @@ impl Model {
     }
 
     pub(super) fn release(&mut self, op: &Release) -> Written {
-        if self.owns(&op.lease) {
+        if self.is_newest(&op.lease) {
             let at = key(&op.lease.workspace, &op.lease.run_id);
             self.runs.edit(&at, |run| park(run, op.now, "", op.now));
             return Written::Done;
@@ -108,11 +143,11 @@ impl Model {
     pub(super) fn continue_as_new(&mut self, op: &ContinueAsNew) -> Written {
         let (ws, run_id) = (op.lease.workspace.as_str(), op.lease.run_id.as_str());
         let run = self.run(ws, run_id);
-        if !self.owns(&op.lease) {
+        if !self.owns(&op.lease, op.now) {
             // The next generation has the next epoch, so that nothing late of this one gets in.
             let next = Lease { epoch: op.lease.epoch + 1, ..op.lease.clone() };
             let mine = |run: &RunRow| run.generation == op.generation + 1 && run.input == op.input;
-            let repeated = run.is_some_and(mine) && self.owns(&next);
+            let repeated = run.is_some_and(mine) && self.owns(&next, op.now);
             return if repeated { Written::Done } else { Written::Fenced };
         }
         if run.is_none_or(|run| run.generation != op.generation) {
@@ -227,9 +262,15 @@ fn settle(step: &mut Step, entry: &Entry, epoch: i64) {
 fn park(run: &mut RunRow, wake_at: Timestamp, waits: &str, now: Timestamp) {
     run.worker.clear();
     run.parked = true;
-    run.wake_at = wake_at;
+    run.wake_at = wake_at.min(run.deadline_at.unwrap_or(Timestamp::NEVER));
     run.waits = waits.to_owned();
     run.updated_at = now;
+}
+
+/// The error of a run that did not end in time.
+pub(super) fn overdue(deadline: Timestamp) -> Failure {
+    let text = format!("the run did not end before its deadline {deadline}");
+    Failure::new(ErrorClass::Timeout, "SF-0304", text)
 }
 
 /// What every end has in common.

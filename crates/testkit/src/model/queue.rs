@@ -117,7 +117,7 @@ impl Model {
         let Some(queue) = self.queue_or_default(ws, &op.queue) else {
             return SlotTaken::NoQueue;
         };
-        if !self.owns(&op.lease) {
+        if !self.owns(&op.lease, op.now) {
             return SlotTaken::Fenced;
         }
         let at = numbered(ws, &op.lease.run_id, op.step);

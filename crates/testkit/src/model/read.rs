@@ -6,7 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use steadfast_core::limits;
+use steadfast_core::{RunStatus, Timestamp, limits};
+use steadfast_store::Error;
 use steadfast_store::op::{
     Ends, FoundRun, FoundValue, GetEnds, GetRun, GetValue, ListRuns, ListSteps, ListWorkers, Load,
     Loaded, PendingSignal, ReadStream, RunFilter, RunPage, RunRow, StepPage, StreamPage, Workers,
@@ -16,29 +17,31 @@ use super::{Model, all_of, numbered};
 
 impl Model {
     pub(super) fn get_run(&self, op: &GetRun) -> FoundRun {
-        FoundRun(self.run(&op.workspace, &op.run_id).cloned().map(Box::new))
+        let run = self.run(&op.workspace, &op.run_id).cloned();
+        FoundRun(run.map(|run| Box::new(shown(run, op.now))))
     }
 
     pub(super) fn get_ends(&self, op: &GetEnds) -> Ends {
-        Ends(self.over(&op.workspace, &op.run_ids))
+        Ends(self.over(&op.workspace, &op.run_ids, op.now))
     }
 
     /// Those of some runs that are over, by id.
-    fn over(&self, ws: &str, run_ids: &[String]) -> Vec<RunRow> {
+    fn over(&self, ws: &str, run_ids: &[String], now: Timestamp) -> Vec<RunRow> {
         let ids: BTreeSet<&String> = run_ids.iter().collect();
         let runs = ids.into_iter().filter_map(|id| self.run(ws, id));
-        runs.filter(|run| run.status.is_terminal()).cloned().collect()
+        let runs = runs.map(|run| shown(run.clone(), now));
+        runs.filter(|run| run.status.is_terminal()).collect()
     }
 
     pub(super) fn list_runs(&self, op: &ListRuns) -> RunPage {
         let limit = page(op.limit);
         let mut runs: Vec<RunRow> = self
             .runs_of(&op.workspace)
+            .map(|run| shown(run.clone(), op.now))
             .filter(|run| matches(&op.filter, run))
             .filter(|run| {
                 op.after.as_ref().is_none_or(|(at, id)| (run.created_at, &run.run_id) < (*at, id))
             })
-            .cloned()
             .collect();
         runs.sort_by(|a, b| (b.created_at, &b.run_id).cmp(&(a.created_at, &a.run_id)));
         let more = runs.len() > limit;
@@ -47,25 +50,27 @@ impl Model {
         RunPage { runs, next }
     }
 
-    pub(super) fn list_steps(&self, op: &ListSteps) -> StepPage {
+    pub(super) fn list_steps(&self, op: &ListSteps) -> Result<StepPage, Error> {
+        if op.limit == 0 || op.limit > limits::PAGE_ROWS {
+            let why = format!("a page of {} steps; 1 to {} fit", op.limit, limits::PAGE_ROWS);
+            return Err(Error::Refused(why));
+        }
         let from = numbered(&op.workspace, &op.run_id, op.from);
         let to = numbered(&op.workspace, &op.run_id, i64::MAX);
-        let steps = self.steps.range(from..=to).take(page(op.limit));
-        StepPage(steps.map(|(_, step)| step.record.clone()).collect())
+        let steps = self.steps.range(from..=to).take(op.limit);
+        Ok(StepPage(steps.map(|(_, step)| step.record.clone()).collect()))
     }
 
     pub(super) fn load(&self, op: &Load) -> Loaded {
         let (ws, run_id) = (op.workspace.as_str(), op.run_id.as_str());
-        let steps = self.steps.range(all_of(ws, run_id)).filter(|_| op.steps);
         let wanted = |name: &String| op.names.is_empty() || op.names.contains(name);
         let signals = self.signals.range(all_of(ws, run_id));
         let signals = signals.filter(|(_, sent)| !sent.consumed && wanted(&sent.name));
-        let over = self.over(ws, &op.children);
+        let over = self.over(ws, &op.children, op.now);
         let gone = |child: &&String| self.run(ws, child).is_none();
         let missing: BTreeSet<String> = op.children.iter().filter(gone).cloned().collect();
         Loaded {
             missing: missing.into_iter().collect(),
-            steps: steps.map(|(_, step)| step.record.clone()).collect(),
             signals: signals
                 .take(limits::SIGNALS_PER_LOAD)
                 .map(|((_, _, seq), sent)| PendingSignal {
@@ -120,6 +125,24 @@ fn page(limit: usize) -> usize {
 }
 
 /// Whether a run passes every condition that a filter sets.
+/// A run past its deadline was cancelled at that moment, whatever its row says.
+fn shown(run: RunRow, now: Timestamp) -> RunRow {
+    match run.deadline_at {
+        Some(deadline) if deadline <= now && !run.status.is_terminal() => RunRow {
+            status: RunStatus::Cancelled,
+            error: Some(super::own::overdue(deadline)),
+            worker: String::new(),
+            parked: false,
+            waits: String::new(),
+            wake_at: Timestamp::NEVER,
+            finished_at: Some(deadline),
+            updated_at: run.updated_at.max(deadline),
+            ..run
+        },
+        _ => run,
+    }
+}
+
 pub(crate) fn matches(filter: &RunFilter, run: &RunRow) -> bool {
     let equal = |wanted: &Option<String>, is: &str| wanted.as_ref().is_none_or(|w| w == is);
     (filter.status.is_empty() || filter.status.contains(&run.status))

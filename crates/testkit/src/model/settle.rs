@@ -5,8 +5,7 @@ use steadfast_core::{
     CommandEvent, CommandStatus, EffectEvent, EffectStatus, Error, RunStatus, Timestamp, limits,
 };
 use steadfast_store::op::{
-    CommandRow, EffectChange, EffectRow, Govern, Lease, Left, SettleCommands, Settled,
-    contradiction,
+    CommandRow, EffectChange, EffectRow, Govern, Left, SettleCommands, Settled, contradiction,
 };
 
 use super::command::{Step, expiry};
@@ -31,8 +30,8 @@ impl Model {
     }
 
     fn left_by(&mut self, ws: &str, left: &Left, now: Timestamp) -> bool {
-        let run = self.run(ws, &left.run_id).cloned();
-        if run.as_ref().is_some_and(|run| run.epoch != left.epoch + 1) {
+        let run = self.run(ws, &left.lease.run_id).cloned();
+        if run.as_ref().is_some_and(|run| run.epoch != left.lease.epoch + 1) {
             return false;
         }
         let at = key(ws, &left.command_id);
@@ -43,7 +42,7 @@ impl Model {
         if run.is_some_and(|run| stopped.contains(&run.status)) {
             self.came_to(ws, left, now);
         }
-        if row.status != CommandStatus::Cancelling || row.workflow_id != left.run_id {
+        if row.status != CommandStatus::Cancelling || row.workflow_id != left.lease.run_id {
             return false;
         }
         if let Some(until) = left.busy_until {
@@ -57,18 +56,12 @@ impl Model {
     /// Notes what became of effects that were under way in a stopped run.
     fn came_to(&mut self, ws: &str, left: &Left, now: Timestamp) {
         let undoing = self.undoing(ws, &left.command_id);
-        let lease = Lease {
-            workspace: ws.to_owned(),
-            run_id: left.run_id.clone(),
-            worker: String::new(),
-            epoch: left.epoch,
-        };
         for what in &left.outcomes {
             let Some(EffectChange::Move { effect_id, event, .. }) = &what.effect else { continue };
             if self.contradicts(ws, what, effect_id, *event) {
                 continue;
             }
-            self.govern(&lease, what).expect("invariant: a move is not refused");
+            self.govern(&left.lease, what).expect("invariant: a move is not refused");
             let row = self.effects.get(&key(ws, effect_id)).cloned();
             let Some((run_id, row)) = undoing.as_ref().zip(row) else { continue };
             let truth = match row.status {
@@ -81,7 +74,7 @@ impl Model {
         if left.busy_until.is_some() {
             let busy = |effect: &EffectRow| {
                 effect.command_id == left.command_id
-                    && effect.run_id == left.run_id
+                    && effect.run_id == left.lease.run_id
                     && effect.status == EffectStatus::Executing
             };
             let rows = self.effects_of(ws).filter(|effect| busy(effect));

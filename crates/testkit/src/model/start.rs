@@ -4,6 +4,8 @@
 //! its queue. The id is looked at first: a repeated request finds its own run even when its
 //! deduplication id has gone to another one since.
 
+use std::time::Duration;
+
 use steadfast_core::{RunStatus, Timestamp};
 use steadfast_store::op::{
     DEFAULT_QUEUE, Debounce, Debounced, Lease, QueueRow, Rest, RunRow, Start, Started,
@@ -35,12 +37,13 @@ impl Model {
             (run.epoch, run.attempts) = (1, 1);
             run.started_at = Some(op.now);
             run.wake_at = *until;
-            run.deadline_at = op.deadline_at.or(op.timeout.map(|timeout| op.now.after(timeout)));
+            run.deadline_at = first_of(op.deadline_at, op.timeout, op.now);
             if let Some(Rest { wake_at, waits }) = op.rest.clone() {
                 run.worker.clear();
                 (run.parked, run.wake_at, run.waits) = (true, wake_at, waits);
             }
         }
+        run.wake_at = run.wake_at.min(run.deadline_at.unwrap_or(Timestamp::NEVER));
         self.runs.put(key(&op.workspace, &op.run_id), run);
         Started::New(claim.map(|(worker, _)| first_lease(op, worker)))
     }
@@ -91,6 +94,16 @@ impl Model {
     }
 }
 
+/// The earlier of a deadline and a time limit that begins now.
+pub(super) fn first_of(
+    deadline: Option<Timestamp>,
+    timeout: Option<Duration>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let limit = timeout.map_or(Timestamp::NEVER, |timeout| now.after(timeout));
+    Some(deadline.unwrap_or(Timestamp::NEVER).min(limit)).filter(|at| *at != Timestamp::NEVER)
+}
+
 /// Whether a run may be claimed as it is started, past the queue.
 pub(super) fn has_no_limits(queue: &QueueRow) -> bool {
     queue.concurrency.is_none()
@@ -110,8 +123,13 @@ fn met_again(op: &Start, run: &RunRow) -> Started {
     if !op.parent.is_empty() && run.parent != op.parent {
         return Started::Conflict("parent");
     }
+    let is_overdue = run.deadline_at.is_some_and(|deadline| deadline <= op.now);
+    let status = match is_overdue && !run.status.is_terminal() {
+        true => RunStatus::Cancelled,
+        false => run.status,
+    };
     if run.seed != op.seed || run.parent != op.parent {
-        return Started::Existing(run.status);
+        return Started::Existing(status);
     }
     if run.status == RunStatus::Enqueued {
         return Started::New(None);
@@ -122,7 +140,7 @@ fn met_again(op: &Start, run: &RunRow) -> Started {
         Some((worker, _)) if op.rest.is_some() || held(worker) => {
             Started::New(Some(first_lease(op, worker)))
         }
-        _ => Started::Existing(run.status),
+        _ => Started::Existing(status),
     }
 }
 
@@ -162,7 +180,7 @@ fn new_run(op: &Start, partition: &str) -> RunRow {
         parked: false,
         waits: String::new(),
         timeout: op.timeout,
-        deadline_at: op.deadline_at,
+        deadline_at: op.deadline_at.filter(|at| *at != Timestamp::NEVER),
         forked_from: String::new(),
         parent: op.parent.clone(),
         detached: op.detached,

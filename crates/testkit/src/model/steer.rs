@@ -21,6 +21,7 @@ impl Model {
         actor: &str,
         now: Timestamp,
     ) -> Cancelled {
+        self.write_overdue(ws, run_id, now);
         let Some(run) = self.run(ws, run_id).cloned() else {
             return Cancelled::NotFound;
         };
@@ -30,6 +31,16 @@ impl Model {
         self.stop(ws, &run, RunEvent::Cancel, reason, now);
         self.command_follows(ws, &run, RunEvent::Cancel, (None, Some(reason)), actor, now);
         Cancelled::Done(self.stop_attached(ws, run_id, reason, now))
+    }
+
+    /// Writes the end of a run whose deadline has passed.
+    fn write_overdue(&mut self, ws: &str, run_id: &str, now: Timestamp) {
+        let is_overdue = |run: &&RunRow| {
+            !run.status.is_terminal() && run.deadline_at.is_some_and(|deadline| deadline <= now)
+        };
+        if let Some(run) = self.run(ws, run_id).filter(is_overdue).cloned() {
+            self.end_overdue(ws, &run, now);
+        }
     }
 
     /// Stops the attached descendants of a run; gives their ids.
@@ -81,6 +92,7 @@ impl Model {
     }
 
     pub(super) fn resume(&mut self, op: &Resume) -> Resumed {
+        self.write_overdue(&op.workspace, &op.run_id, op.now);
         let at = key(&op.workspace, &op.run_id);
         let Some(run) = self.runs.get(&at) else {
             return Resumed::NotFound;
@@ -199,7 +211,7 @@ impl Model {
         if known.map(|(_, sent)| &sent.signal_id).any(|id| *id == op.signal_id) {
             return Signalled::Duplicate;
         }
-        if run.status.is_terminal() {
+        if run.status.is_terminal() || run.deadline_at.is_some_and(|deadline| deadline <= op.now) {
             return Signalled::Over;
         }
         let next = self.signals.range(all_of(ws, run_id)).count();

@@ -5,7 +5,8 @@
 use steadfast_core::Timestamp;
 use steadfast_core::driver::{Kind, RecordState};
 use steadfast_store::op::{
-    Cancelled, Debounced, Entry, Freed, Signalled, SlotTaken, Started, Suspended, With, Written,
+    Cancelled, Debounced, Entry, Freed, Signalled, SlotTaken, Started, Suspended, TimedOut, With,
+    Written,
 };
 use steadfast_store::{Op, Reply};
 
@@ -85,6 +86,7 @@ pub const MUTANTS: &[Mutant] = &[
     unfenced!("finish_unfenced", Finish),
     unfenced!("suspend_unfenced", Suspend),
     unfenced!("release_unfenced", Release),
+    unfenced!("time_out_unfenced", TimeOut),
     answer!("heartbeat_ignores_loss", Heartbeat, |it| it.lost.clear()),
     twists("two_claimers_same_run", claims_again),
     bends("lease_never_expires", |_, op| Bent::Do(leased_until(op, Timestamp::NEVER))),
@@ -128,6 +130,8 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { name: "suspend_ignores_inbox", bend: passes, twist: honest, reads_inbox: true },
     bends("send_dropped", |_, op| Bent::Do(without(op, |w| matches!(w, With::Send(_))))),
     // Steering.
+    say!("time_out_reported_but_not_done", TimeOut, TimedOut::Done(Vec::new())),
+    answer!("overdue_not_reported", Wake, |it| it.overdue.clear()),
     say!("cancel_reported_but_not_done", Cancel, Cancelled::Done(Vec::new())),
     answer!("cancel_hides_children", Cancel, |it| {
         if let Cancelled::Done(others) = &mut it {
@@ -163,12 +167,13 @@ pub const MUTANTS: &[Mutant] = &[
     say!("continue_keeps_steps", ContinueAsNew, Written::Done),
     // Reads.
     answer!("load_misses_signals", Load, |it| it.signals.clear()),
-    answer!("load_misses_last_step", Load, |it| drop(it.steps.pop())),
+    answer!("page_misses_last_step", ListSteps, |it| drop(it.0.pop())),
+    change!("page_cut_short", ListSteps, |it| it.limit = it.limit.min(2)),
     answer!("load_misses_children", Load, |it| it.over.clear()),
-    answer!("load_reorders_seq", Load, |it| {
-        let mut seqs: Vec<_> = it.steps.iter().map(|step| step.seq).collect();
+    answer!("page_reorders_seq", ListSteps, |it| {
+        let mut seqs: Vec<_> = it.0.iter().map(|step| step.seq).collect();
         seqs.reverse();
-        it.steps.iter_mut().zip(seqs).for_each(|(step, seq)| step.seq = seq);
+        it.0.iter_mut().zip(seqs).for_each(|(step, seq)| step.seq = seq);
     }),
     answer!("load_hides_inbox", Load, |it| it.inbox = 0),
 ];

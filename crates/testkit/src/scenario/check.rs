@@ -96,7 +96,7 @@ fn signals_add_up(world: &World, known: &Known, run_id: &str) -> Checked {
     let load = op::Load {
         workspace: WORKSPACE.to_owned(),
         run_id: run_id.to_owned(),
-        steps: false,
+        now: world.sim.now(),
         children: Vec::new(),
         names: Vec::new(),
     };

@@ -50,6 +50,8 @@ pub struct Held {
     pub parent: String,
     /// Whether it began with another run's steps.
     pub forked: bool,
+    /// When it has to end, if it has to.
+    pub deadline: Option<Timestamp>,
 }
 
 /// A claim of a run.

@@ -45,6 +45,7 @@ pub const SHAPES: &[Shape] = &[
     steer::CANCEL_RESUME,
     steer::FORK,
     steer::DEADLINE,
+    steer::DEADLINE_RESUME,
     steer::POISON,
     steer::SHUTDOWN,
     steer::SLOW_STEPS,

@@ -12,6 +12,7 @@ mod commands;
 mod costs;
 mod effects;
 mod events;
+mod history;
 mod ledger;
 mod messages;
 mod policy;
@@ -49,6 +50,7 @@ pub fn cases() -> Vec<(&'static str, Case)> {
     [
         runs::CASES,
         versions::CASES,
+        history::CASES,
         steering::CASES,
         messages::CASES,
         queues::CASES,

@@ -8,6 +8,7 @@
 
 mod attach;
 mod claim;
+mod deadline;
 mod fence;
 mod fork;
 mod keys;
@@ -50,6 +51,7 @@ const GROUPS: &[&[(&str, CaseFn)]] = &[
     limit::CASES,
     partition::CASES,
     lease::CASES,
+    deadline::CASES,
     fence::CASES,
     record::CASES,
     attach::CASES,

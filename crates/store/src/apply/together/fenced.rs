@@ -15,7 +15,7 @@ use super::{Crowd, Done, lease};
 use crate::apply::{own, queue, start};
 use crate::error::Error;
 use crate::gate::{Fields, Tx, columns, fields, params};
-use crate::op::{Lease, Op, Reply, Start, Suspend, Suspended, Written};
+use crate::op::{Op, Record, Reply, Start, Suspend, Suspended, Written};
 
 /// Carries out those of the operations that are simple; the others are left open. Each gate leads
 /// to the same transaction, and statements on different ones may be under way together.
@@ -88,10 +88,10 @@ async fn record_all(tx: &mut impl Tx, worker: &str, owned: &[(usize, &Op)]) -> R
         return Ok(Done::new());
     }
     let count = rows.len() as u64;
-    let sent = params! { rows: rows, worker: worker };
+    let sent = params! { rows: rows, worker: worker, at: super::latest(owned) };
     let are_all = tx.execute("all_step_insert", sent).await? == count;
     let records = owned.iter().filter_map(|(place, op)| match op {
-        Op::Record(op) => Some((*place, &op.lease)),
+        Op::Record(op) => Some((*place, op)),
         _ => None,
     });
     let done = |(place, _)| (place, Reply::Record(Written::Done));
@@ -103,19 +103,20 @@ async fn record_all(tx: &mut impl Tx, worker: &str, owned: &[(usize, &Op)]) -> R
     if owned.iter().any(|(_, op)| is_doubtful(op)) {
         return Err(Error::Transient("a lease of the batch is void".to_owned()));
     }
-    let which = records.clone().map(|(_, lease)| held_key(lease)).collect();
+    let which = records.clone().map(|(_, op)| held_key(op)).collect();
     let mut held = HashSet::new();
     for mut row in tx.query("all_run_held", &columns(which)).await? {
         held.insert((row.text()?, row.int()?, row.text()?));
     }
-    let is_held = |(_, lease): &(usize, &Lease)| {
+    let is_held = |(_, op): &(usize, &Record)| {
+        let lease = &op.lease;
         held.contains(&(lease.run_id.clone(), lease.epoch, lease.worker.clone()))
     };
     Ok(records.filter(is_held).map(done).collect())
 }
 
-fn held_key(lease: &Lease) -> Fields<'_> {
-    fields! { workspace: &lease.workspace, run_id: &lease.run_id }
+fn held_key(op: &Record) -> Fields<'_> {
+    fields! { workspace: &op.lease.workspace, run_id: &op.lease.run_id, now: op.now }
 }
 
 async fn end_all(tx: &mut impl Tx, ws: &str, owned: &[(usize, &Op)]) -> Result<Done, Error> {

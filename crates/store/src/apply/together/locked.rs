@@ -89,6 +89,7 @@ impl<'a> Ends<'a> {
         }
         let of = params! {
             workspace: self.ws, worker: self.worker, epoch: self.epoch, to: SUCCESS,
+            at: super::latest(&self.owned),
         };
         if write(tx, "many_run_end_plain", of, rows).await? < self.owned.len() as u64 {
             return Ok(None);
@@ -123,7 +124,8 @@ async fn lock(
     if run_ids.is_empty() {
         return Ok(held);
     }
-    let these = params! { workspace: ws, worker: worker, run_ids: run_ids };
+    let now = super::latest(owned);
+    let these = params! { workspace: ws, worker: worker, run_ids: run_ids, now: now };
     for mut row in tx.query("many_run_lock", these).await? {
         let run_id = row.text()?;
         let run = Held {

@@ -63,6 +63,7 @@ impl<'a> Single<'a> {
                 let rows: Vec<_> = rows.map(|((_, op), at)| start::fields(op, at)).collect();
                 params.extend([("starts", rows.into()), ("home", (*ws).into())]);
                 params.push(("queue", Value::from(DEFAULT_QUEUE)));
+                params.push(("at", Value::from(super::latest(owned))));
                 params.push(("records", records(owned, |op| matches!(op, Op::Record(_))).into()));
                 tx.query("whole_write", &params).await?
             }

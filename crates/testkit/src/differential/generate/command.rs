@@ -9,9 +9,9 @@ use steadfast_core::{CommandStatus, Error, Timestamp};
 use steadfast_store::Op;
 use steadfast_store::op::{
     ActivityRow, Advance, Backfill, CancelCommand, CommandRef, Depend, DueTriggers, GetCommand,
-    Hold, Left, ListActivities, ListCommands, ListEvents, ListSlots, ListTriggers, LogActivity,
-    NewSlot, Parent, PutTrigger, SettleCommands, SlotRow, Start, Submit, Supply, TakeBack, TaskRow,
-    Tell, TriggerRow, TriggerState,
+    Hold, Lease, Left, ListActivities, ListCommands, ListEvents, ListSlots, ListTriggers,
+    LogActivity, NewSlot, Parent, PutTrigger, SettleCommands, SlotRow, Start, Submit, Supply,
+    TakeBack, TaskRow, Tell, TriggerRow, TriggerState,
 };
 
 use super::{Generator, SECOND};
@@ -168,10 +168,10 @@ impl Generator {
         let outcomes = (0..self.random.below(3)).map(|_| self.govern(&lease)).collect();
         let now = self.now;
         let r = &mut self.random;
+        let epoch = if own { r.number(0, 2) } else { lease.epoch };
         Left {
             command_id,
-            run_id,
-            epoch: if own { r.number(0, 2) } else { lease.epoch },
+            lease: Lease { run_id, epoch, ..lease },
             outcomes,
             busy_until: r.maybe(30, |r| Timestamp::from_micros(now + r.number(0, 60) * SECOND)),
         }

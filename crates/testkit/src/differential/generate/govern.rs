@@ -59,7 +59,7 @@ impl Generator {
             80..82 => {
                 let calls = (0..2).map(|_| self.invocation(&command_id, "r-late")).collect();
                 let charges = self.charges();
-                Op::EnterCalls(EnterCalls { workspace, calls, charges })
+                Op::EnterCalls(EnterCalls { lease: self.lease(), calls, charges })
             }
             82..87 => Op::ListEffects(ListEffects {
                 workspace,

@@ -45,7 +45,7 @@ impl Known {
             (Op::TakeOver(op), Reply::TakeOver(_)) => self.taken_over(op),
             (Op::Heartbeat(op), Reply::Heartbeat(beaten)) => return self.beaten(op, &beaten.lost),
             (Op::Record(op), Reply::Record(Written::Done)) => {
-                self.owner(&op.lease, "Record")?;
+                self.owner_in_time(&op.lease, "Record", op.now)?;
                 return self.entries(tick, &op.lease, &op.entries);
             }
             (Op::Finish(op), Reply::Finish(Written::Done)) => return self.finished(tick, op),
@@ -63,16 +63,21 @@ impl Known {
                 if known.is_some_and(repeated) {
                     return Ok(());
                 }
-                let run = self.owner(&op.lease, "ContinueAsNew")?;
+                let run = self.owner_in_time(&op.lease, "ContinueAsNew", op.now)?;
                 run.generation = op.generation + 1;
                 run.epoch += 1;
             }
             (Op::Cancel(op), Reply::Cancel(cancelled)) => {
                 return self.cancelled(tick, op, cancelled);
             }
+            (Op::TimeOut(op), Reply::TimeOut(op::TimedOut::Done(others))) => {
+                return self.timed_out(tick, op, others);
+            }
             (Op::Resume(op), Reply::Resume(op::Resumed::Done)) => {
+                self.stop_if_overdue(tick, &op.run_id, op.now);
                 let run = self.runs.entry(op.run_id.clone()).or_default();
                 (run.over, run.enqueued, run.attempts) = (false, true, 0);
+                run.deadline = None;
                 self.stopped.remove(&op.run_id);
             }
             (Op::Fork(op), Reply::Fork(Forked::Done)) => {
@@ -97,6 +102,7 @@ impl Known {
             enqueued: lease.is_none(),
             max_attempts: op.max_attempts,
             parent: op.parent.clone(),
+            deadline: if lease.is_some() { op.deadline_by() } else { op.deadline_at },
             ..Held::default()
         };
         if let Some(lease) = lease {
@@ -142,6 +148,13 @@ impl Known {
             run.epoch = row.epoch;
             by.worker.clone_into(&mut run.worker);
             (run.until, run.parked, run.enqueued) = (by.until, false, false);
+            if run.deadline.is_some_and(|known| row.deadline_at.is_none_or(|now| now > known)) {
+                return Err(format!(
+                    "{id} had to end at {:?}, and now at a later time",
+                    run.deadline
+                ));
+            }
+            run.deadline = row.deadline_at;
             self.claims.push(ClaimSeen {
                 run: id.clone(),
                 queue: row.queue.clone(),
@@ -152,6 +165,14 @@ impl Known {
                 dequeued: by.dequeued,
                 recovered,
             });
+        }
+        for id in &claimed.overdue {
+            let run = self.runs.entry(id.clone()).or_default();
+            let with_parent = claimed.overdue.contains(&run.parent);
+            if run.over || !(with_parent || run.deadline.is_some_and(|at| at <= by.now)) {
+                return Err(format!("{id} was ended as overdue at {}, but {run:?}", by.now));
+            }
+            self.stop(by.tick, id, by.now);
         }
         for id in &claimed.exhausted {
             let run = self.runs.entry(id.clone()).or_default();
@@ -200,13 +221,55 @@ impl Known {
         Ok(run)
     }
 
+    /// The same before its deadline: every read shows it as ended from then on.
+    fn owner_in_time(&mut self, lease: &Lease, what: &str, now: Timestamp) -> Judged<&mut Held> {
+        let run = self.owner(lease, what)?;
+        if let Some(deadline) = run.deadline.filter(|deadline| *deadline <= now) {
+            let id = &lease.run_id;
+            return Err(format!("{what} of {id} at {now} was accepted after {deadline}"));
+        }
+        Ok(run)
+    }
+
+    /// Only the newest owner ends its run for its deadline, and only after that.
+    fn timed_out(&mut self, tick: u64, op: &op::TimeOut, others: &[String]) -> Judged {
+        let id = &op.lease.run_id;
+        let known = self.runs.get(id);
+        if known.is_some_and(|run| run.over && run.epoch == op.lease.epoch + 1) {
+            return Ok(());
+        }
+        let run = self.owner(&op.lease, "TimeOut")?;
+        if run.deadline.is_none_or(|deadline| deadline > op.now) {
+            return Err(format!("{id} was timed out at {}, but {run:?}", op.now));
+        }
+        for id in others.iter().chain([id]) {
+            self.stop(tick, id, op.now);
+        }
+        Ok(())
+    }
+
+    /// An operator's request meets a run whose deadline has passed: its end is written first.
+    fn stop_if_overdue(&mut self, tick: u64, id: &str, now: Timestamp) {
+        let is_overdue =
+            |run: &Held| !run.over && run.deadline.is_some_and(|deadline| deadline <= now);
+        if !self.runs.get(id).is_some_and(is_overdue) {
+            return;
+        }
+        let mut down = vec![id.to_owned()];
+        while let Some(id) = down.pop() {
+            let children = self.runs.iter().filter(|(_, run)| run.parent == id && !run.over);
+            down.extend(children.map(|(id, _)| id.clone()));
+            self.stop(tick, &id, now);
+        }
+    }
+
     fn finished(&mut self, tick: u64, op: &op::Finish) -> Judged {
         let id = &op.lease.run_id;
         let known = self.runs.get(id);
         if known.is_some_and(|run| run.over && run.epoch == op.lease.epoch) {
             return Ok(());
         }
-        self.owner(&op.lease, "Finish")?;
+        self.owner_in_time(&op.lease, "Finish", op.now)?;
         self.entries(tick, &op.lease, &op.entries)?;
         self.end(id, op.now);
         Ok(())
@@ -237,7 +300,7 @@ impl Known {
         match suspended {
             Suspended::Fenced | Suspended::Refused(_) => return Ok(()),
             Suspended::Arrived => {
-                self.owner(&op.lease, "Suspend")?;
+                self.owner_in_time(&op.lease, "Suspend", op.now)?;
                 return self.entries(tick, &op.lease, &op.entries);
             }
             Suspended::Done => {}
@@ -245,7 +308,7 @@ impl Known {
         if self.runs.get(id).is_some_and(|run| run.parked && run.epoch == op.lease.epoch) {
             return Ok(());
         }
-        self.owner(&op.lease, "Suspend")?;
+        self.owner_in_time(&op.lease, "Suspend", op.now)?;
         self.entries(tick, &op.lease, &op.entries)?;
         self.park(&op.lease, op.wake_at, "Suspend")
     }
@@ -261,6 +324,7 @@ impl Known {
     }
 
     fn cancelled(&mut self, tick: u64, op: &op::Cancel, reply: &Cancelled) -> Judged {
+        self.stop_if_overdue(tick, &op.run_id, op.now);
         match reply {
             Cancelled::Done(others) => {
                 for id in others.iter().chain([&op.run_id]) {
@@ -279,7 +343,8 @@ impl Known {
     }
 
     fn signalled(&mut self, op: &op::Signal, reply: &Signalled) -> Judged {
-        let over = self.runs.get(&op.run_id).is_some_and(|run| run.over);
+        let is_over = |run: &Held| run.over || run.deadline.is_some_and(|at| at <= op.now);
+        let over = self.runs.get(&op.run_id).is_some_and(is_over);
         let new = (op.run_id.clone(), op.signal_id.clone());
         match reply {
             Signalled::Accepted if over => Err(format!("{} is over and took a signal", op.run_id)),

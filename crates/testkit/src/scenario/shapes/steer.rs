@@ -12,7 +12,7 @@ use super::super::{How, Shape};
 use super::{act, act_so, known};
 
 pub(super) fn register(registry: &mut Registry) {
-    known!(registry, long, leaf, renewed, forked, late, bystander, drained);
+    known!(registry, long, leaf, renewed, forked, late, hurried, bystander, drained);
     registry.add_named("poison", 2, poison).expect("invariant: a name of its own");
 }
 
@@ -50,7 +50,7 @@ pub(super) const CANCEL: Shape = Shape {
 /// Stopped after a new beginning: the child of the old one is stopped too.
 pub(super) const CANCEL_RENEWED: Shape = Shape {
     name: "cancel_renewed",
-    nodes: 1,
+    nodes: 2,
     script: |script| {
         Box::pin(async move {
             script.start("run", "renewed", 0).await;
@@ -103,7 +103,7 @@ async fn leaf(cx: Cx, _: u64) -> Result<u64> {
 /// Stopped, put back, and finished without doing anything twice. R74.
 pub(super) const CANCEL_RESUME: Shape = Shape {
     name: "cancel_resume",
-    nodes: 1,
+    nodes: 2,
     script: |script| {
         Box::pin(async move {
             script.start("run", "drained", 1).await;
@@ -129,7 +129,7 @@ pub(super) const CANCEL_RESUME: Shape = Shape {
 /// R94: a new run from the first steps of another, which stays as it was.
 pub(super) const FORK: Shape = Shape {
     name: "fork",
-    nodes: 1,
+    nodes: 2,
     script: |script| {
         Box::pin(async move {
             script.start("run", "forked", 1).await;
@@ -166,7 +166,7 @@ async fn forked(cx: Cx, input: u64) -> Result<Vec<u64>> {
 /// Stopped by its own limit of time.
 pub(super) const DEADLINE: Shape = Shape {
     name: "deadline",
-    nodes: 1,
+    nodes: 2,
     script: |script| {
         Box::pin(async move {
             let spec = script.spec("run", "late", 1);
@@ -179,6 +179,42 @@ pub(super) const DEADLINE: Shape = Shape {
         view.stopped("run", RunStatus::Cancelled, "SF-0304")
     },
 };
+
+/// Stopped by its limit of time, put back with a new one: an owner of its first life that comes back
+/// with the old deadline must not end the second.
+pub(super) const DEADLINE_RESUME: Shape = Shape {
+    name: "deadline_resume",
+    nodes: 2,
+    script: |script| {
+        Box::pin(async move {
+            let spec = script.spec("run", "hurried", 1);
+            let spec = StartSpec { timeout: Some(secs(20)), ..spec };
+            script.client.start(spec).await.expect("a start that can be repeated");
+            for _ in 0..2 {
+                if script.wait("run").await.status == RunStatus::Success {
+                    return;
+                }
+                script.sleep(script.draw(90_000)).await;
+                // A script that began again may meet it active, or finished.
+                drop(script.client.resume(&script.id("run")).await);
+            }
+        })
+    },
+    check: |view| {
+        if view.row("run")?.status == RunStatus::Success {
+            let values = ["a", "b"].map(|step| view.value("run", step));
+            return view.returned("run", &json!(values));
+        }
+        view.stopped("run", RunStatus::Cancelled, "SF-0304")
+    },
+};
+
+async fn hurried(cx: Cx, _: u64) -> Result<Vec<u64>> {
+    let a = act(&cx, "a", &[]).await?;
+    cx.sleep(secs(12)).await?;
+    let b = act(&cx, "b", &[a]).await?;
+    Ok(vec![a, b])
+}
 
 async fn late(cx: Cx, _: u64) -> Result<u64> {
     let a = act(&cx, "a", &[]).await?;

@@ -2,7 +2,7 @@
 
 use steadfast_core::RunStatus;
 use steadfast_store::Store;
-use steadfast_store::op::{Claimed, Dequeue, InLine, PutQueue, QueuePut, Resume, Start};
+use steadfast_store::op::{Claimed, Dequeue, InLine, PutQueue, QueuePut, Resume, Start, Wake};
 
 use super::kit::{Kit, at, ids, plain, secs};
 
@@ -15,6 +15,7 @@ super::table! {
     a_claim_says_when_the_next_run_is_ready,
     a_claim_takes_only_runs_of_its_queue,
     a_claim_takes_runs_of_its_version_or_of_none,
+    a_claim_takes_only_runs_of_workflows_that_the_worker_has,
     the_oldest_ready_run_goes_first_and_ties_go_by_id,
     a_lower_priority_number_goes_first_where_priorities_count,
     priorities_do_not_count_where_the_queue_has_none,
@@ -47,13 +48,13 @@ async fn a_claim_sets_status_worker_epoch_attempt_start_and_lease(store: &dyn St
 /// R92
 async fn a_claim_sets_the_deadline_from_the_timeout_once(store: &dyn Store) {
     let k = Kit::new(store);
-    k.started(Start { timeout: Some(secs(30)), ..k.start("r") }).await;
+    k.started(Start { timeout: Some(secs(300)), ..k.start("r") }).await;
     assert_eq!(k.get("r").await.deadline_at, None, "waiting on a queue costs no time");
     let claimed = k.ask(k.dequeue("default", "w1", 5)).await;
-    assert_eq!(claimed.runs[0].deadline_at, Some(at(35)));
+    assert_eq!(claimed.runs[0].deadline_at, Some(at(305)));
     let claimed = k.ask(k.wake("w2", 100)).await;
-    assert_eq!(claimed.runs[0].deadline_at, Some(at(35)), "a recovery does not extend it");
-    assert_eq!(k.get("r").await.deadline_at, Some(at(35)));
+    assert_eq!(claimed.runs[0].deadline_at, Some(at(305)), "a recovery does not extend it");
+    assert_eq!(k.get("r").await.deadline_at, Some(at(305)));
 }
 
 /// R92
@@ -71,7 +72,7 @@ async fn a_timeout_beyond_all_time_does_not_poison_the_queue(store: &dyn Store) 
     k.started(Start { timeout: Some(std::time::Duration::MAX), ..k.start("long") }).await;
     k.started(k.start("next")).await;
     assert_eq!(ids(&k.ask(k.dequeue("default", "w1", 5)).await.runs), ["long", "next"]);
-    assert_eq!(k.get("long").await.deadline_at, Some(steadfast_core::Timestamp::NEVER));
+    assert_eq!(k.get("long").await.deadline_at, None, "beyond all time is never");
 }
 
 async fn a_run_is_not_claimed_before_it_is_ready(store: &dyn Store) {
@@ -112,6 +113,41 @@ async fn a_claim_takes_runs_of_its_version_or_of_none(store: &dyn Store) {
     assert_eq!(ids(&k.ask(k.dequeue("default", "w1", 1)).await.runs), ["any", "mine"]);
     let other = Dequeue { app_version: "v2".to_owned(), ..k.dequeue("default", "w2", 1) };
     assert_eq!(ids(&k.ask(other).await.runs), ["other"]);
+}
+
+/// R90: a worker without the code takes nothing: not a place of the queue, not an attempt, and no
+/// time limit begins.
+async fn a_claim_takes_only_runs_of_workflows_that_the_worker_has(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.put(plain("q")).await;
+    for n in 0..3 {
+        let limit = Some(secs(30));
+        let start = Start { workflow: "refund".to_owned(), timeout: limit, ..k.start("r") };
+        let run_id = format!("refund{n}");
+        k.started(Start { run_id: run_id.clone(), queue: "q".to_owned(), ..start.clone() }).await;
+        k.started(Start { run_id: format!("{run_id}-default"), ..start }).await;
+    }
+    k.started(Start { now: at(1), ready_at: at(1), ..k.on("q", "ship") }).await;
+    let has = |workflows: &[&str]| workflows.iter().map(|name| (*name).to_owned()).collect();
+    let dequeue = |workflows: &[&str], queue: &str| Dequeue {
+        workflows: has(workflows),
+        limit: 2,
+        ..k.dequeue(queue, "w1", 2)
+    };
+    let before = k.get("refund0").await;
+    for queue in ["q", "default"] {
+        assert_eq!(k.ask(dequeue(&[], queue)).await.runs, []);
+        assert_eq!(k.ask(dequeue(&["Refund", "other"], queue)).await.runs, []);
+    }
+    assert_eq!(k.get("refund0").await, before);
+    let claimed = k.ask(dequeue(&["ship_order"], "q")).await.runs;
+    assert_eq!(ids(&claimed), ["ship"], "what stands before it is for other workers");
+    let claimed = k.ask(dequeue(&["ship_order", "refund"], "q")).await.runs;
+    assert_eq!(ids(&claimed), ["refund0", "refund1"]);
+    // The same for a lease that ran out.
+    let wake = |workflows: &[&str]| Wake { workflows: has(workflows), ..k.wake("w2", 62) };
+    assert_eq!(k.ask(wake(&[])).await.runs, []);
+    assert_eq!(ids(&k.ask(wake(&["ship_order"])).await.runs), ["ship"]);
 }
 
 /// R87

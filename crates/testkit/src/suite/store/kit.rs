@@ -49,6 +49,11 @@ pub(super) fn ids(runs: &[RunRow]) -> Vec<&str> {
     runs.iter().map(|run| run.run_id.as_str()).collect()
 }
 
+/// The workflows of the cases' workers.
+pub(super) fn workflows() -> Vec<String> {
+    ["ship_order", "refund", "steadfast.compensate"].map(str::to_owned).to_vec()
+}
+
 /// A queue without limits.
 pub(super) fn plain(name: &str) -> QueueRow {
     QueueRow { name: name.to_owned(), ..QueueRow::default() }
@@ -163,6 +168,7 @@ impl<'a> Kit<'a> {
             queue: queue.to_owned(),
             worker: worker.to_owned(),
             app_version: "v1".to_owned(),
+            workflows: workflows(),
             limit: 10,
             worker_has: Vec::new(),
             after_partition: String::new(),
@@ -177,6 +183,7 @@ impl<'a> Kit<'a> {
             workspace: self.ws.clone(),
             worker: worker.to_owned(),
             app_version: "v1".to_owned(),
+            workflows: workflows(),
             limit: 10,
             worker_has: Vec::new(),
             lease_until: at(now + LEASE_SECS),
@@ -202,7 +209,12 @@ impl<'a> Kit<'a> {
     }
 
     pub(super) async fn find(&self, run_id: &str) -> Option<RunRow> {
-        let asked = GetRun { workspace: self.ws.clone(), run_id: run_id.to_owned() };
+        self.find_at(run_id, at(0)).await
+    }
+
+    /// A run as it is shown at some time.
+    pub(super) async fn find_at(&self, run_id: &str, now: Timestamp) -> Option<RunRow> {
+        let asked = GetRun { workspace: self.ws.clone(), run_id: run_id.to_owned(), now };
         self.ask(asked).await.0.map(|run| *run)
     }
 
@@ -228,8 +240,8 @@ impl<'a> Kit<'a> {
 
     pub(super) async fn load(&self, run_id: &str) -> Loaded {
         let (workspace, run_id) = (self.ws.clone(), run_id.to_owned());
-        self.ask(Load { workspace, run_id, steps: true, children: Vec::new(), names: Vec::new() })
-            .await
+        let (children, names) = (Vec::new(), Vec::new());
+        self.ask(Load { workspace, run_id, children, names, now: at(0) }).await
     }
 
     pub(super) async fn record(&self, lease: &Lease, entries: Vec<Entry>) -> Written {

@@ -39,6 +39,7 @@ pub(super) fn beat(k: &Kit<'_>, worker: &str, leases: &[(&str, i64)], now: i64) 
         workspace: k.ws.clone(),
         worker: worker.to_owned(),
         app_version: "v1".to_owned(),
+        workflows: super::kit::workflows(),
         leases: leases.iter().map(|(id, epoch)| ((*id).to_owned(), *epoch)).collect(),
         lease_until: at(now + 60),
         now: at(now),
@@ -326,6 +327,7 @@ async fn workers_are_listed_while_they_report(store: &dyn Store) {
     let row = |worker: &str, version: &str, from, to| WorkerRow {
         worker: worker.to_owned(),
         app_version: version.to_owned(),
+        workflows: super::kit::workflows(),
         started_at: at(from),
         seen_at: at(to),
     };

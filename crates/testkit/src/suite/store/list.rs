@@ -20,7 +20,7 @@ super::table! {
 }
 
 fn list(k: &Kit<'_>, filter: RunFilter, limit: usize) -> ListRuns {
-    ListRuns { workspace: k.ws.clone(), filter, after: None, limit }
+    ListRuns { workspace: k.ws.clone(), filter, after: None, limit, now: at(0) }
 }
 
 async fn walk(k: &Kit<'_>, filter: RunFilter, limit: usize) -> Vec<RunRow> {
@@ -60,6 +60,7 @@ async fn of_some_runs_those_that_are_over_are_told(store: &dyn Store) {
     let ends = |of: &[&str]| GetEnds {
         workspace: k.ws.clone(),
         run_ids: of.iter().map(|id| (*id).to_owned()).collect(),
+        now: at(0),
     };
     let over = k.ask(ends(&["d", "a", "b", "nobody", "b"])).await.0;
     assert_eq!(ids(&over), ["b", "d"]);

@@ -1,7 +1,7 @@
 //! Records, the end of a run, suspensions, and starting over.
 
 use steadfast_core::driver::{Kind, Record, RecordState};
-use steadfast_core::{Error as Failure, ErrorClass, RunStatus, Timestamp};
+use steadfast_core::{Error as Failure, ErrorClass, RunStatus, Timestamp, limits};
 use steadfast_store::op::{
     ContinueAsNew, Entry, Finish, GetValue, ListSteps, Suspended, With, Written,
 };
@@ -13,6 +13,7 @@ super::table! {
     a_record_comes_back_as_it_was_written,
     a_recorded_error_comes_back_as_it_was_written,
     records_come_back_in_call_order_and_in_pages,
+    a_full_page_is_followed_by_the_rest,
     an_unfinished_record_is_settled_and_a_done_one_never_changes,
     a_record_that_another_owner_wrote_is_not_written_again,
     a_record_under_another_name_is_refused,
@@ -52,8 +53,7 @@ async fn a_record_comes_back_as_it_was_written(store: &dyn Store) {
     let bare = Record { input: None, input_digest: None, child: None, ..rich(1) };
     let entries = vec![entry(rich(0)), entry(bare.clone())];
     assert_eq!(k.record(&lease, entries).await, Written::Done);
-    assert_eq!(k.steps("r").await, [rich(0), bare.clone()]);
-    assert_eq!(k.load("r").await.steps, [rich(0), bare]);
+    assert_eq!(k.steps("r").await, [rich(0), bare]);
 }
 
 /// R75, R77
@@ -85,6 +85,27 @@ async fn records_come_back_in_call_order_and_in_pages(store: &dyn Store) {
     assert_eq!(numbers(0, 100).await, [1, 2, 10, 33]);
     assert_eq!(numbers(2, 2).await, [2, 10]);
     assert_eq!(numbers(34, 2).await, [0; 0]);
+    assert_eq!(numbers(0, limits::PAGE_ROWS).await.len(), 4);
+    // A page that was cut would look like the last one.
+    for limit in [0, limits::PAGE_ROWS + 1, usize::MAX] {
+        let refused = k.store.ask(list(0, limit)).await.unwrap_err();
+        assert!(matches!(&refused, Error::Refused(why) if why.contains("1 to 1000")), "{refused}");
+    }
+}
+
+/// R76: a full page is not the end.
+async fn a_full_page_is_followed_by_the_rest(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = k.owned("r").await;
+    let count = u64::try_from(limits::PAGE_ROWS).unwrap() + 1;
+    let entries = (0..count).map(|id| entry(done(id, "s", "1"))).collect();
+    assert_eq!(k.record(&lease, entries).await, Written::Done);
+    let first = k.steps("r").await;
+    assert_eq!(first.len(), limits::PAGE_ROWS);
+    let from = i64::try_from(first.last().unwrap().id).unwrap() + 1;
+    let limit = limits::PAGE_ROWS;
+    let next = ListSteps { workspace: k.ws.clone(), run_id: "r".to_owned(), from, limit };
+    assert_eq!(k.ask(next).await.0.iter().map(|step| step.id).collect::<Vec<_>>(), [count - 1]);
 }
 
 /// R76, R77
@@ -161,7 +182,7 @@ async fn one_bad_record_takes_back_the_whole_write(store: &dyn Store) {
     let refused = k.ask(Finish { lease: lease.clone(), entries, outcome, now: at(9) }).await;
     assert!(matches!(refused, Written::Refused(_)), "{refused:?}");
     assert_eq!(k.find("kid").await, None);
-    assert_eq!(k.load("r").await.steps, []);
+    assert_eq!(k.steps("r").await, []);
     let (workspace, run_id, key) = (k.ws.clone(), "r".to_owned(), "k".to_owned());
     assert_eq!(k.ask(GetValue { workspace, run_id, key }).await.0, None);
     assert_eq!(k.finish(&lease).await, Written::Done, "the lease is still good");
@@ -211,7 +232,7 @@ async fn starting_over_clears_records_and_raises_the_epoch(store: &dyn Store) {
     let run = k.get("r").await;
     assert_eq!((run.input, run.generation, run.status), (input, 1, RunStatus::Pending));
     let loaded = k.load("r").await;
-    assert_eq!((loaded.steps.len(), loaded.signals.len()), (0, 1), "signals wait on");
+    assert_eq!((k.steps("r").await.len(), loaded.signals.len()), (0, 1), "signals wait on");
     let late = k.record(&lease, vec![entry(done(0, "b", "2"))]).await;
     assert_eq!(late, Written::Fenced, "the generation before writes nothing any more");
     let lease = op::Lease { epoch: lease.epoch + 1, ..lease };

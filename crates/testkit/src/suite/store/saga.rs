@@ -130,9 +130,10 @@ async fn resolve(k: &Kit<'_>, truth: Truth, actor: &str, now: i64) -> ResolvedEf
     k.ask(Resolve { workspace, effect_id, truth, actor, reason, now }).await
 }
 
-fn left(epoch: i64, outcomes: Vec<Govern>, busy: Option<i64>) -> Left {
+fn left(k: &Kit<'_>, epoch: i64, outcomes: Vec<Govern>, busy: Option<i64>) -> Left {
     let (command_id, run_id) = ("c".to_owned(), "r".to_owned());
-    Left { command_id, run_id, epoch, outcomes, busy_until: busy.map(at) }
+    let lease = Lease { workspace: k.ws.clone(), run_id, worker: String::new(), epoch };
+    Left { command_id, lease, outcomes, busy_until: busy.map(at) }
 }
 
 async fn leave(k: &Kit<'_>, left: Left, now: i64) -> Vec<String> {
@@ -150,14 +151,14 @@ async fn what_a_stopped_run_had_under_way_is_noted_under_its_fence(store: &dyn S
     let ends = |name| vec![govern(moves(name, EffectEvent::Succeed), 6)];
     // Not by whoever had it before, and not by whoever claims to have had it since.
     for epoch in [0, 2] {
-        leave(&k, left(epoch, ends("e"), None), 6).await;
+        leave(&k, left(&k, epoch, ends("e"), None), 6).await;
         assert_eq!(effect(&k, "e").await.status, EffectStatus::Executing);
     }
-    assert_eq!(leave(&k, left(1, ends("e"), Some(30)), 7).await, [] as [&str; 0]);
+    assert_eq!(leave(&k, left(&k, 1, ends("e"), Some(30)), 7).await, [] as [&str; 0]);
     assert_eq!(effect(&k, "e").await.result.as_deref(), Some("7"));
     assert_eq!(effect(&k, "f").await.updated_at, at(7), "its worker is still at it");
     assert_eq!(command(&k).await.status, CommandStatus::Cancelling);
-    assert_eq!(leave(&k, left(1, ends("f"), None), 8).await, ["c"]);
+    assert_eq!(leave(&k, left(&k, 1, ends("f"), None), 8).await, ["c"]);
     assert_eq!(effect(&k, "f").await.status, EffectStatus::Succeeded);
     assert_eq!(command(&k).await.status, CommandStatus::Compensating);
 }
@@ -344,7 +345,7 @@ async fn a_late_outcome_that_contradicts_the_ledger_is_told_to_people(store: &dy
     cancel(&k, 3).await;
     let late = async |event: EffectEvent, now: i64| {
         let outcomes = vec![govern(moves("e", event), now)];
-        leave(&k, left(lease.epoch, outcomes, Some(now + 60)), now).await;
+        leave(&k, left(&k, lease.epoch, outcomes, Some(now + 60)), now).await;
     };
     late(EffectEvent::Lose, 4).await;
     assert_eq!(resolve(&k, Truth::NotDone, "user:1", 5).await, ResolvedEffect::Done);

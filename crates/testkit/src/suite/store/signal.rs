@@ -61,7 +61,7 @@ async fn a_signal_is_found_by_name_behind_any_number_of_others(store: &dyn Store
     let named = |names: &[&str]| Load {
         workspace: k.ws.clone(),
         run_id: "r".to_owned(),
-        steps: false,
+        now: at(0),
         children: Vec::new(),
         names: names.iter().map(|name| (*name).to_owned()).collect(),
     };

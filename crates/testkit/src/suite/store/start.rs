@@ -58,7 +58,8 @@ async fn a_started_run_waits_on_its_queue_with_all_it_was_given(store: &dyn Stor
     assert_eq!((run.parent.as_str(), run.detached, run.seed), ("p", true, start.seed));
     assert_eq!((run.worker.as_str(), run.epoch, run.attempts, run.inbox), ("", 0, 0, 0));
     assert_eq!((run.output, run.error, run.started_at), (None, None, None));
-    assert_eq!((run.finished_at, run.wake_at), (None, Timestamp::NEVER));
+    let looked_at = start.deadline_at.unwrap_or(Timestamp::NEVER);
+    assert_eq!((run.finished_at, run.wake_at), (None, looked_at), "at its deadline");
 }
 
 async fn a_second_start_with_the_same_id_returns_the_existing_run(store: &dyn Store) {
@@ -107,7 +108,8 @@ async fn a_start_may_claim_in_the_same_commit(store: &dyn Store) {
     assert_eq!((lease.worker.as_str(), lease.epoch), ("w1", 1));
     let run = k.get("r").await;
     assert_eq!((run.status, run.worker.as_str()), (RunStatus::Pending, "w1"));
-    assert_eq!((run.epoch, run.attempts, run.wake_at), (1, 1, at(60)));
+    // The lease lasts until second 60.
+    assert_eq!((run.epoch, run.attempts, run.wake_at), (1, 1, at(30)));
     assert_eq!((run.started_at, run.deadline_at), (Some(at(0)), Some(at(30))));
 }
 

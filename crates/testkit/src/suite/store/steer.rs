@@ -215,7 +215,7 @@ async fn a_purge_removes_all_that_belonged_to_a_run(store: &dyn Store) {
     let (workspace, run_id, key) = (k.ws.clone(), "r".to_owned(), "k".to_owned());
     let value = steadfast_store::op::GetValue { workspace, run_id, key };
     assert_eq!(k.ask(value).await.0, None);
-    assert_eq!((k.load("r").await.steps, k.load("r").await.signals), (Vec::new(), Vec::new()));
+    assert_eq!((k.steps("r").await, k.load("r").await.signals), (Vec::new(), Vec::new()));
     live().await;
 }
 
@@ -245,7 +245,7 @@ async fn a_load_names_children_that_are_gone(store: &dyn Store) {
     let load = Load {
         workspace: k.ws.clone(),
         run_id: "parent".to_owned(),
-        steps: false,
+        now: at(0),
         children: asked,
         names: Vec::new(),
     };
@@ -298,6 +298,7 @@ async fn moves_that_no_run_makes_are_refused(store: &dyn Store) {
         filter: RunFilter { status: vec![RunStatus::Enqueued], ..RunFilter::default() },
         after: None,
         limit: 10,
+        now: at(0),
     };
     assert_eq!(ids(&k.ask(list).await.runs), ["waiting"]);
 }
