@@ -146,7 +146,8 @@ impl Hub {
         }
     }
 
-    /// Runs were ended from outside: those executed here stop, and those who wait for them learn it.
+    /// Runs were ended from outside: those executed here stop, and those who wait for them learn
+    /// it.
     pub(crate) fn cancelled(&self, run_ids: impl Iterator<Item = String>, reason: &Error) {
         let end = RunEnd { status: RunStatus::Cancelled, outcome: Err(reason.clone()) };
         for run_id in run_ids {

@@ -142,8 +142,12 @@ impl Dialect {
             return Some(crate::migrate::one_of(self, column, these.split(' ')));
         }
         if let Some(text) = columns(hole)
-            .or_else(|| self.part(hole).or(self.way(hole)).map(str::to_owned))
-            .or_else(|| changes(hole).map(|text| crate::statement::fill(self, text)))
+            .or_else(|| {
+                self.part(hole).or(self.way(hole)).or(self.column_type(hole)).map(str::to_owned)
+            })
+            .or_else(|| {
+                changes(hole).or(self.limit(hole)).map(|text| crate::statement::fill(self, text))
+            })
         {
             return Some(text);
         }
@@ -154,25 +158,6 @@ impl Dialect {
             ("of_sealed" | "of_unsealed", Mysql) => "",
             ("unsealed", Sqlite | Postgres) => "workspace, created_at, event_id",
             ("unsealed", Mysql) => "workspace, seq, created_at, event_id",
-            ("never", _) => "9223372036854775807",
-            // What a worker can execute: its workflows, of its version or of any.
-            ("for_worker", _) => "app_version IN ('', :app_version) AND workflow IN (:workflows)",
-            ("least", Sqlite) => "MIN",
-            ("least", Postgres | Mysql) => "LEAST",
-            // When a run that is claimed now has to end: by its deadline or its time limit, whichever
-            // is earlier. A later claim never moves it.
-            ("deadline", _) => {
-                return Some(crate::statement::fill(
-                    self,
-                    "{{least}}(COALESCE(deadline_at, {{never}}), CASE WHEN timeout_us IS NULL \
-                     OR timeout_us > {{never}} - :now THEN {{never}} ELSE :now + timeout_us END)",
-                ));
-            }
-            // An owner's write is refused after the deadline: every read shows the run as ended.
-            ("in_time", _) => "(deadline_at IS NULL OR deadline_at > :now)",
-            ("in_time_of_n", _) => "(run.deadline_at IS NULL OR run.deadline_at > n.now)",
-            // Without a lease or a wait that ends earlier, a run is looked at when it is overdue.
-            ("until_deadline", _) => "COALESCE(deadline_at, 9223372036854775807)",
             // A run of whose end nobody is to be told: no parent, no key to be freed, no command.
             ("untold", _) => "parent = '' AND dedupe_id = '' AND context IS NULL",
             // Behind a place in line. MySQL uses no index for a comparison of rows.
@@ -186,17 +171,6 @@ impl Dialect {
             // A queue and a partition as one value; keys hold no line breaks.
             ("place", Sqlite | Postgres) => "queue || '\n' || partition_key",
             ("place", Mysql) => "CONCAT(queue, '\n', partition_key)",
-            ("key", Sqlite) => "TEXT",
-            ("key", Postgres) => "text COLLATE \"C\"",
-            ("key", Mysql) => "VARBINARY(255)",
-            ("ws", Sqlite) => "TEXT",
-            ("ws", Postgres) => "text COLLATE \"C\"",
-            ("ws", Mysql) => "VARBINARY(64)",
-            ("text", Sqlite | Postgres) => "TEXT",
-            ("text", Mysql) => "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-            ("int", Sqlite) => "INTEGER",
-            ("int", Postgres | Mysql) => "BIGINT",
-            ("end", Sqlite) => "STRICT",
             // The key is the table: one tree to write instead of two.
             ("small", Sqlite) => "STRICT, WITHOUT ROWID",
             ("small", Postgres | Mysql) => return self.fill("end"),
@@ -224,6 +198,49 @@ impl Dialect {
             _ => return None,
         };
         Some(text.to_owned())
+    }
+
+    /// The type of a column.
+    fn column_type(self, hole: &str) -> Option<&'static str> {
+        use Dialect::{Mysql, Postgres, Sqlite};
+        Some(match (hole, self) {
+            ("key", Sqlite) => "TEXT",
+            ("key", Postgres) => "text COLLATE \"C\"",
+            ("key", Mysql) => "VARBINARY(255)",
+            ("ws", Sqlite) => "TEXT",
+            ("ws", Postgres) => "text COLLATE \"C\"",
+            ("ws", Mysql) => "VARBINARY(64)",
+            ("text", Sqlite | Postgres) => "TEXT",
+            ("text", Mysql) => "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+            ("int", Sqlite) => "INTEGER",
+            ("int", Postgres | Mysql) => "BIGINT",
+            ("end", Sqlite) => "STRICT",
+            _ => return None,
+        })
+    }
+
+    /// What a run's deadline and a worker's workflows allow.
+    fn limit(self, hole: &str) -> Option<&'static str> {
+        use Dialect::{Mysql, Postgres, Sqlite};
+        Some(match (hole, self) {
+            ("never", _) => "9223372036854775807",
+            // What a worker can execute: its workflows, of its version or of any.
+            ("for_worker", _) => "app_version IN ('', :app_version) AND workflow IN (:workflows)",
+            ("least", Sqlite) => "MIN",
+            ("least", Postgres | Mysql) => "LEAST",
+            // When a run that is claimed now has to end: by its deadline or its time limit,
+            // whichever is earlier. A later claim never moves it.
+            ("deadline", _) => {
+                "{{least}}(COALESCE(deadline_at, {{never}}), CASE WHEN timeout_us IS NULL \
+                 OR timeout_us > {{never}} - :now THEN {{never}} ELSE :now + timeout_us END)"
+            }
+            // An owner's write is refused after the deadline: every read shows the run as ended.
+            ("in_time", _) => "(deadline_at IS NULL OR deadline_at > :now)",
+            ("in_time_of_n", _) => "(run.deadline_at IS NULL OR run.deadline_at > n.now)",
+            // Without a lease or a wait that ends earlier, a run is looked at when it is overdue.
+            ("until_deadline", _) => "COALESCE(deadline_at, 9223372036854775807)",
+            _ => return None,
+        })
     }
 
     /// The condition of an index that holds a part of its table, or of a statement that uses it.

@@ -1,8 +1,9 @@
 //! The schema's version, and the statements that create it.
 //!
-//! Invariants: the schema is created under a lock that other processes respect; a store of any other
-//! version is refused and left unchanged; on MySQL, where DDL commits by itself, each statement is
-//! skipped if what it creates exists, so an interrupted creation continues where it stopped.
+//! Invariants: the schema is created under a lock that other processes respect; a store of any
+//! other version is refused and left unchanged; on MySQL, where DDL commits by itself, each
+//! statement is skipped if what it creates exists, so an interrupted creation continues where it
+//! stopped.
 //! Deliberately absent: upgrades. Until 0.1.0 the schema changes without them.
 
 use std::collections::BTreeSet;

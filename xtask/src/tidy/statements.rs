@@ -42,7 +42,7 @@ fn is_statements(file: &File) -> bool {
 
 /// The schema's statements are run in their order, not by name.
 fn is_schema(file: &File) -> bool {
-    file.path.ends_with("/schema.sql")
+    file.path.ends_with("/schema.sql") || file.path.contains("/sql/schema/")
 }
 
 /// As `"x"` or as an identifier, or as a part of another statement; a comment does not count.

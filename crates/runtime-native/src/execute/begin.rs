@@ -75,18 +75,7 @@ impl Execution {
                 let sent = self.signal(id, to, signal, payload);
                 return Box::pin(self.send(id, &name, sent)).await;
             }
-            Ask::Spawn(child) => {
-                let run_id = child.run_id.clone();
-                if let Err(refusal) = steadfast_core::key::check("run id", &run_id) {
-                    self.deliver(id, &name, kind, Err(refusal), None);
-                    return Ok(true);
-                }
-                let value = serde_json::Value::from(run_id.as_str()).to_string();
-                let start = Box::new(self.child(child));
-                Box::pin(self.commit_with(id, &name, kind, With::Spawn(start), value)).await?;
-                self.hub.ready.ring();
-                return Ok(true);
-            }
+            Ask::Spawn(child) => return Box::pin(self.spawn(id, &name, child)).await,
         }
         Ok(false)
     }
@@ -107,6 +96,20 @@ impl Execution {
         self.urgent = true;
         self.deliver(id, name, kind, Err(denial), Some(with));
         true
+    }
+
+    /// Starts a child; its run id is the outcome.
+    async fn spawn(&mut self, id: u64, name: &str, child: ChildStart) -> Step<bool> {
+        let run_id = child.run_id.clone();
+        if let Err(refusal) = steadfast_core::key::check("run id", &run_id) {
+            self.deliver(id, name, Kind::Spawn, Err(refusal), None);
+            return Ok(true);
+        }
+        let value = serde_json::Value::from(run_id.as_str()).to_string();
+        let start = Box::new(self.child(child));
+        self.commit_with(id, name, Kind::Spawn, With::Spawn(start), value).await?;
+        self.hub.ready.ring();
+        Ok(true)
     }
 
     /// Tells another run something. Nobody is told what is only shown.

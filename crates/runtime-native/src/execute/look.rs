@@ -33,8 +33,8 @@ impl Inlet {
     }
 }
 
-/// What a run has when it is claimed again: its records, and what has arrived for it. If nothing had
-/// arrived when it was claimed, only the records are read; what arrives later is seen by the
+/// What a run has when it is claimed again: its records, and what has arrived for it. If nothing
+/// had arrived when it was claimed, only the records are read; what arrives later is seen by the
 /// suspension.
 pub(super) async fn history(
     hub: &Hub,

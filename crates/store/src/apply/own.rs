@@ -1,7 +1,7 @@
 //! What a run's owner writes: records, the end, a suspension, a time-out. Every write is fenced.
 //!
-//! Invariants: the fence (worker, epoch, deadline) is checked under the run's row lock, which is kept
-//! until commit, so a claim by another worker is either seen or waits; a done record is never
+//! Invariants: the fence (worker, epoch, deadline) is checked under the run's row lock, which is
+//! kept until commit, so a claim by another worker is either seen or waits; a done record is never
 //! changed.
 
 use steadfast_core::driver::{Outcome, Record as StepRecord, RecordState};

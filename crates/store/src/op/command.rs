@@ -219,8 +219,8 @@ pub struct SettleCommands {
 pub struct Left {
     /// The command.
     pub command_id: String,
-    /// The lease under which the worker had the run: the one that carries the command out, or one of
-    /// its children. Only the last owner before the stop is believed.
+    /// The lease under which the worker had the run: the one that carries the command out, or one
+    /// of its children. Only the last owner before the stop is believed.
     pub lease: Lease,
     /// What became of effects that were under way when the run was stopped.
     pub outcomes: Vec<Govern>,

@@ -75,9 +75,9 @@ impl Drop for PgSession {
 }
 
 impl PgSession {
-    /// `lost` counts the sessions of this store that were lost. A server that crashes forgets claims
-    /// that it had not flushed, and loses every session with them; a claim over a later session
-    /// raises the epoch further, so that it never gives the epoch of a forgotten one again.
+    /// `lost` counts the sessions of this store that were lost. A server that crashes forgets
+    /// claims that it had not flushed, and loses every session with them; a claim over a later
+    /// session raises the epoch further, so that it never gives the epoch of a forgotten one again.
     pub(super) fn new(
         client: Client,
         drive: Option<Drive>,

@@ -13,8 +13,9 @@ use crate::migrate::{self, VERSION, VERSION_TABLE};
 /// The place of a database that lives in memory alone.
 pub(super) const MEMORY: &str = ":memory:";
 
-/// Opens a database and creates its schema if it has none. Others may be doing the same: switching a new
-/// file to its journal is not waited for by SQLite's own timeout, so it is tried again for a while.
+/// Opens a database and creates its schema if it has none. Others may be doing the same: switching
+/// a new file to its journal is not waited for by SQLite's own timeout, so it is tried again for a
+/// while.
 pub(super) fn open_ready(place: &str) -> Result<Connection, Error> {
     const PATIENCE: Duration = Duration::from_secs(15);
     let give_up = Instant::now() + PATIENCE;
@@ -79,8 +80,8 @@ fn is_current(connection: &Connection) -> Result<bool, Error> {
     Ok(number(&there)? == 1 && number(&version)? == VERSION)
 }
 
-/// Creates the schema in one transaction; other processes wait at its lock. A schema of this version
-/// is only read, so a process can open the store while another one is busy writing.
+/// Creates the schema in one transaction; other processes wait at its lock. A schema of this
+/// version is only read, so a process can open the store while another one is busy writing.
 pub(super) fn migrate(connection: Connection) -> Result<Connection, Error> {
     if is_current(&connection)? {
         return Ok(connection);

@@ -460,7 +460,7 @@ impl Generator {
             status: r
                 .maybe(40, |r| {
                     let all = RunStatus::ALL;
-                    r.pick(&[&all[..2], &all[2..], &all[..], &all[..1], &all[5..]]).to_vec()
+                    r.pick(&[&all[..2], &all[2..], all, &all[..1], &all[5..]]).to_vec()
                 })
                 .unwrap_or_default(),
             workflow: r.maybe(10, |_| "ship".to_owned()),

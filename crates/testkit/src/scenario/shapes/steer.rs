@@ -180,8 +180,8 @@ pub(super) const DEADLINE: Shape = Shape {
     },
 };
 
-/// Stopped by its limit of time, put back with a new one: an owner of its first life that comes back
-/// with the old deadline must not end the second.
+/// Stopped by its limit of time, put back with a new one: an owner of its first life that comes
+/// back with the old deadline must not end the second.
 pub(super) const DEADLINE_RESUME: Shape = Shape {
     name: "deadline_resume",
     nodes: 2,

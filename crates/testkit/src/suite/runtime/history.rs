@@ -50,11 +50,11 @@ async fn suspended(run: &Run<u64>) {
 /// Starts a run of `n` records; resumes one that was cancelled, forks one behind all records, and
 /// lets all of them end, without computing anything again.
 async fn live(fabric: &Steadfast, calls: &Calls, n: u64) {
-    let run = fabric.start(tally, n).id(&format!("run-{n}")).await.unwrap();
+    let run = fabric.start(tally, n).id(format!("run-{n}")).await.unwrap();
     suspended(&run).await;
     assert_eq!(calls.swap(0, Ordering::SeqCst), n);
-    let fork = fabric.fork::<u64>(run.id(), n).id(&format!("fork-{n}")).await.unwrap();
-    let stopped = fabric.fork::<u64>(run.id(), n).id(&format!("stopped-{n}")).await.unwrap();
+    let fork = fabric.fork::<u64>(run.id(), n).id(format!("fork-{n}")).await.unwrap();
+    let stopped = fabric.fork::<u64>(run.id(), n).id(format!("stopped-{n}")).await.unwrap();
     suspended(&fork).await;
     suspended(&stopped).await;
     stopped.cancel("enough").await.unwrap();
@@ -146,13 +146,13 @@ async fn the_earlier_of_time_limit_and_deadline_ends_a_run(on: Fixture) {
     fabric.shutdown().await;
 }
 
-/// R84 R90: a worker of an older program takes no place of a queue, begins no time limit and puts no
-/// run aside.
+/// R84 R90: a worker of an older program takes no place of a queue, begins no time limit and puts
+/// no run aside.
 async fn a_worker_without_the_code_leaves_the_queue_to_others(on: Fixture) {
     let queue = || steadfast::Queue::new("narrow").concurrency(1);
     let old = on.fabric().workflow(waits).queue(queue()).start().await.unwrap();
     let limit = Duration::from_secs(30);
-    let start = |n: u32| old.start_named::<u64>("never", &()).id(&format!("n{n}")).queue("narrow");
+    let start = |n: u32| old.start_named::<u64>("never", &()).id(format!("n{n}")).queue("narrow");
     for n in 0..60 {
         start(n).timeout(limit).await.unwrap();
     }

@@ -1,8 +1,8 @@
 //! Deadlines: when a run has to end, who may say so, and what everybody sees from then on.
 //!
-//! Invariants: the store compares the deadline itself; only the newest lease ends a run for it; from
-//! the deadline on an owner writes nothing, and every read shows the run as ended, whether or not a
-//! process has written that yet.
+//! Invariants: the store compares the deadline itself; only the newest lease ends a run for it;
+//! from the deadline on an owner writes nothing, and every read shows the run as ended, whether or
+//! not a process has written that yet.
 
 use steadfast_core::{RunStatus, Timestamp};
 use steadfast_store::Store;
