@@ -1,7 +1,7 @@
 //! The gate over a SQLite connection: transactions, statements and their values.
 //!
-//! Invariants: what is committed without waiting for the disk is there before anything that waits
-//! is acknowledged, or the journal begins anew; a statement that is kept is reset after each use
+//! Invariants: what is committed without waiting for the disk, here or by another process, is there
+//! before anything that waits is acknowledged, or the journal begins anew; a statement that is kept is reset after each use
 //! and gives its values back: they would take the places that a connection has for small pieces of
 //! memory, and every statement would have to ask the system for its own.
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, PrepFlags, Statement, ToSql};
+use rusqlite::{Connection, ErrorCode, PrepFlags, Statement, ToSql};
 
 use super::connection::sorted;
 use crate::dialect::Dialect;
@@ -113,17 +113,17 @@ impl<'c> SqliteTx<'c> {
 
     /// Ends a transaction, by taking it back if it cannot be committed.
     pub(super) fn commit(&mut self) -> Result<(), Error> {
-        let done = self.batch("COMMIT");
+        let done = self.statement("COMMIT");
         match (&done, self.disk) {
             (Ok(()), Disk::Runs) => self.runs_ahead |= self.has_written,
             // Who writes nothing does not wait for the disk.
             (Ok(()), Disk::Waits) => self.runs_ahead &= !self.has_written,
-            (Err(_), _) => {
-                self.is_doubtful = self.runs_ahead;
+            (Err(error), _) => {
+                self.is_doubtful = doubts(self.runs_ahead, error);
                 self.roll_back();
             }
         }
-        done
+        done.map_err(sorted)
     }
 
     /// Whether no transaction is open any more: out of space or memory, SQLite takes all of it back
@@ -152,9 +152,11 @@ impl<'c> SqliteTx<'c> {
     }
 
     pub(super) fn batch(&self, sql: &str) -> Result<(), Error> {
-        let mut statement = self.connection.prepare_cached(sql).map_err(sorted)?;
-        statement.raw_execute().map_err(sorted)?;
-        Ok(())
+        self.statement(sql).map_err(sorted)
+    }
+
+    fn statement(&self, sql: &str) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(sql)?.raw_execute().map(drop)
     }
 
     /// Has a statement run by somebody.
@@ -177,6 +179,13 @@ impl<'c> SqliteTx<'c> {
         let statement = self.kept.get_mut(&address).expect("invariant: it was just kept");
         run(statement).map_err(sorted)
     }
+}
+
+/// Whether a commit that failed leaves the journal in doubt: a claim that had not waited may be
+/// missing under what follows. The system reports a write that failed once, to the process whose
+/// `fsync` comes next, so after a fault of the disk the claim may also be another process's.
+fn doubts(runs_ahead: bool, error: &rusqlite::Error) -> bool {
+    runs_ahead || error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
 }
 
 /// Gives a statement its values.
@@ -280,8 +289,23 @@ impl ToSql for Bound<'_> {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::ffi;
+
     use super::*;
     use crate::sqlite::connection::open_ready;
+
+    /// A process that has claimed nothing finds out first that the disk lost another's claim.
+    #[test]
+    fn a_fault_of_the_disk_leaves_the_journal_in_doubt_whoever_claimed() {
+        let failed =
+            |code: i32| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+        for code in [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR] {
+            assert!(doubts(false, &failed(code)), "{code}");
+        }
+        for code in [ffi::SQLITE_CONSTRAINT_FOREIGNKEY, ffi::SQLITE_BUSY, ffi::SQLITE_FULL] {
+            assert!(!doubts(false, &failed(code)) && doubts(true, &failed(code)), "{code}");
+        }
+    }
 
     /// A disk that refuses once cannot be had in a test; a commit that fails can.
     #[test]
