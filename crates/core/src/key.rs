@@ -4,11 +4,29 @@
 //! characters; keys are compared as bytes on every database, never folded or padded.
 
 use crate::error::{Error, Result};
-use crate::limits;
+use crate::{json, limits};
 
 /// Checks a key before it reaches the store.
 pub fn check(what: &str, key: &str) -> Result<()> {
     bounded(what, key, limits::KEY_BYTES)
+}
+
+/// A key that is made of another: the two texts one after the other where that fits, and else as
+/// much of them as does with a digest of the whole. What fits in no other way is 255 bytes long and
+/// ends with `~` and the digest, so it is no plain key of a child, a task or a trigger's run.
+pub fn derived(of: &str, rest: &str) -> String {
+    let mut whole = format!("{of}{rest}");
+    if whole.len() > limits::KEY_BYTES {
+        let digest = json::fingerprint(&whole);
+        let mut end = limits::KEY_BYTES - digest.len() - 1;
+        while !whole.is_char_boundary(end) {
+            end -= 1;
+        }
+        whole.truncate(end);
+        whole.push('~');
+        whole.push_str(&digest);
+    }
+    whole
 }
 
 /// Checks a workspace name, which is bounded more tightly because it is part of every key.
@@ -112,6 +130,29 @@ mod tests {
         assert_eq!(check("run id", "").unwrap_err().code(), "SF-0105");
         assert_eq!(check("run id", "a\0b").unwrap_err().code(), "SF-0105");
         assert!(check("run id", "order:1001 ").is_ok());
+    }
+
+    #[test]
+    fn a_derived_key_always_fits_and_keeps_its_parts_apart() {
+        assert_eq!(derived("run", "/7"), "run/7");
+        for text in ["k", "é", "\u{1F600}"] {
+            for len in 200..=limits::KEY_BYTES {
+                let of = text.repeat(len / text.len());
+                let made: Vec<_> = (0..200).map(|n| derived(&of, &format!("/{n}"))).collect();
+                let different: std::collections::BTreeSet<_> = made.iter().collect();
+                assert_eq!(different.len(), made.len());
+                assert!(made.iter().all(|key| check("run id", key).is_ok()));
+                assert_eq!(derived(&of, "/0"), made[0], "the same again is the same");
+                assert!(made.iter().all(|key| key.len() <= limits::KEY_BYTES));
+            }
+        }
+        // The children of two long parents that differ at their very end.
+        let parent = |last: char| format!("{}{last}", "p".repeat(254));
+        assert_ne!(derived(&parent('a'), "/1"), derived(&parent('b'), "/1"));
+        let deep = (0..200).fold("a".to_owned(), |parent, _| derived(&parent, "/0"));
+        assert!(check("run id", &deep).is_ok(), "{deep}");
+        let deeper = derived(&deep, "/0");
+        assert_ne!(deep, deeper);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
+use crate::key;
 use crate::time::Timestamp;
 
 pub use calendar::Calendar;
@@ -162,7 +163,7 @@ pub fn fire_values(nominal: Timestamp, window: Option<(Timestamp, Timestamp)>) -
 
 /// The run id of a schedule's slot.
 pub fn slot_run_id(trigger_id: &str, nominal: Timestamp) -> String {
-    format!("activity-{trigger_id}:{}", nominal.iso())
+    key::derived(&format!("activity-{trigger_id}"), &format!(":{}", nominal.iso()))
 }
 
 fn wrong(field: &str, why: impl std::fmt::Display) -> Error {

@@ -177,7 +177,7 @@ fn check_holes(template: &Value) -> Result<()> {
 
 /// The run id of a trigger's event.
 pub fn event_run_id(trigger_id: &str, event_id: &str) -> String {
-    format!("activity-{trigger_id}:{event_id}")
+    key::derived(&format!("activity-{trigger_id}"), &format!(":{event_id}"))
 }
 
 #[cfg(test)]

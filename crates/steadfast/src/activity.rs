@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use steadfast_core::schedule::{Schedule as Cron, parse_moment};
 use steadfast_core::trigger::{EventMatch, When};
-use steadfast_core::{CommandStatus, Cx, Error, Result, Timestamp};
+use steadfast_core::{CommandStatus, Cx, Error, Result, Timestamp, key};
 use steadfast_store::op::{ActivityRow, ListActivities, LogActivity, TaskRow};
 use steadfast_store::{OpenStore, StoreExt};
 
@@ -146,7 +146,8 @@ pub(crate) async fn run_activity(cx: Cx, execution: Execution) -> Result<Value> 
         let next = counts.entry(&task.task_type).or_default();
         let idx = *next;
         *next += 1;
-        let id = format!("task-{run_id}:{}:{idx}", task.task_type);
+        let place = format!(":{}:{idx}", task.task_type);
+        let id = key::derived(&format!("task-{run_id}"), &place);
         let started = cx.spawn_named::<Value>(&task.workflow, &task.params).id(id.clone()).await;
         if let Err(error) = started {
             failed = Some(error);

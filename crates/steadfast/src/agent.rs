@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use serde::Serialize;
 use steadfast_core::command::Ingress;
 use steadfast_core::workflow::Call;
-use steadfast_core::{Cx, Error, Result};
+use steadfast_core::{Cx, Error, Result, key};
 
 use crate::client::Client;
 
@@ -56,7 +56,8 @@ async fn submit(
         call = call.dry_run();
     }
     if client.contract(&command_type)?.key_template.is_none() {
-        call = call.key(format!("propose:{}:{key}", cx.run_id()));
+        let own = format!("propose:{}", cx.run_id());
+        call = call.key(key::derived(&own, &format!(":{key}")));
     }
     Ok(call.await?.id().to_owned())
 }

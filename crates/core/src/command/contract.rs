@@ -348,7 +348,7 @@ impl CommandType {
         let own = context.idempotency_key.as_deref().unwrap_or(&context.command_id);
         let declared = self.effects.get(effect_type);
         let Some(text) = declared.and_then(|effect| effect.key_template.as_ref()) else {
-            return Ok(format!("{own}:{effect_type}"));
+            return Ok(key::derived(own, &format!(":{effect_type}")));
         };
         let around = serde_json::json!({
             "context": context, "idempotency_key": own, "command_id": context.command_id,

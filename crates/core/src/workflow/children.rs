@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::{Cx, Operation, Workflow};
 use crate::driver::{Ask, ChildStart};
 use crate::error::Result;
-use crate::json;
+use crate::{json, key};
 
 impl Cx {
     /// Starts a child run and gives its handle. The child is cancelled with its parent unless it is
@@ -51,11 +51,11 @@ impl Cx {
         };
         let meta = &self.shared.meta;
         // The generation keeps a run that continued as new from meeting its earlier children.
-        let run_id = match meta.generation {
-            0 => format!("{}/{id}", meta.run_id),
-            n => format!("{}/{n}.{id}", meta.run_id),
+        let place = match meta.generation {
+            0 => format!("/{id}"),
+            n => format!("/{n}.{id}"),
         };
-        spawn.id(run_id)
+        spawn.id(key::derived(&meta.run_id, &place))
     }
 
     /// Runs a child to its end and gives its result.

@@ -22,8 +22,8 @@ use crate::driver::{Ask, Body, CallOptions, EffectClass, Guard, Outcome, Probing
 use crate::effect::EffectSpec;
 use crate::error::{Error, Result};
 use crate::gate::Calling;
-use crate::json;
 use crate::retry::Retry;
+use crate::{json, key};
 
 type Asks = Arc<dyn Fn(String) -> BoxFuture<'static, Result<Option<Outcome>>> + Send + Sync>;
 
@@ -307,11 +307,11 @@ impl Cx {
     fn own_key(&self, name: &str, payload: &Value) -> Result<String> {
         let by_contract = self.by_contract(|c| c.effect_key(name, payload, self.context()));
         let Some(key) = by_contract else {
-            return Ok(format!("{}:{name}", self.run_id()));
+            return Ok(key::derived(self.run_id(), &format!(":{name}")));
         };
         // Two effects of one type are undone by two, which must not be taken for one.
         match &self.undoes {
-            Some(undoing) => Ok(format!("{}:{}", key?, undoing.0)),
+            Some(undoing) => Ok(key::derived(&key?, &format!(":{}", undoing.0))),
             None => key,
         }
     }
