@@ -162,6 +162,7 @@ impl State {
             return self.fail(error);
         }
         request.input_digest = request.digest();
+        request.asked_at = self.now;
         if let Some(recorded) = self.history.get_mut(&request.id) {
             recorded.seen = true;
             if let Some(drift) = Drift::between(recorded, &request) {

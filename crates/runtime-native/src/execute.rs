@@ -329,8 +329,8 @@ impl Execution {
         let ready = self.waits.iter().find_map(|(id, wait)| {
             let outcome = match wait {
                 Wait::Retry { .. } | Wait::Answer { .. } => return None,
-                Wait::Sleep { until } => (*until <= now).then(|| (Ok("null".to_owned()), None)),
-                Wait::Signal { name, until } => {
+                Wait::Sleep { until, .. } => (*until <= now).then(|| (Ok("null".to_owned()), None)),
+                Wait::Signal { name, until, .. } => {
                     let signal = self.signals.iter().find(|signal| signal.name == *name);
                     let taken = signal
                         .map(|s| (Ok(format!("[{}]", s.payload)), Some(With::Consume(s.seq))));
@@ -348,10 +348,10 @@ impl Execution {
             return false;
         };
         let wait = self.waits.remove(&id).expect("invariant: just found");
-        let (name, kind) = match wait {
-            Wait::Sleep { .. } => ("sleep".to_owned(), Kind::Sleep),
-            Wait::Signal { name, .. } => (name, Kind::Signal),
-            Wait::Child { .. } => ("join".to_owned(), Kind::Join),
+        let (name, kind, since) = match wait {
+            Wait::Sleep { asked_at, .. } => ("sleep".to_owned(), Kind::Sleep, asked_at),
+            Wait::Signal { name, asked_at, .. } => (name, Kind::Signal, asked_at),
+            Wait::Child { asked_at, .. } => ("join".to_owned(), Kind::Join, asked_at),
             Wait::Retry { .. } | Wait::Answer { .. } => {
                 unreachable!("invariant: those are not delivered")
             }
@@ -360,16 +360,29 @@ impl Execution {
             let seq = *seq;
             self.signals.retain(|signal| signal.seq != seq);
         }
-        self.deliver(id, &name, kind, outcome, with);
+        self.deliver_since(since, id, &name, kind, outcome, with);
         true
     }
 
     /// Gives the code an outcome that is final, and keeps its record for the next commit.
     fn deliver(&mut self, id: u64, name: &str, kind: Kind, outcome: Outcome, with: Option<With>) {
+        self.deliver_since(Timestamp::NEVER, id, name, kind, outcome, with);
+    }
+
+    /// The same for what began at a moment: the record says so, if that is not ahead of this clock.
+    fn deliver_since(
+        &mut self,
+        since: Timestamp,
+        id: u64,
+        name: &str,
+        kind: Kind,
+        outcome: Outcome,
+        with: Option<With>,
+    ) {
         let now = self.hub.now();
         let seq = self.driver.deliver(id, outcome.clone(), now);
         let mut record = Record::done(id, seq, name, kind, outcome);
-        (record.started_at, record.completed_at) = (now, now);
+        (record.started_at, record.completed_at) = (since.min(now), now);
         self.pending.push(Entry { record, replaces: false, with });
     }
 

@@ -7,14 +7,17 @@ use steadfast_core::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wait {
     Sleep {
+        asked_at: Timestamp,
         until: Timestamp,
     },
     Signal {
         name: String,
+        asked_at: Timestamp,
         until: Timestamp,
     },
     Child {
         run_id: String,
+        asked_at: Timestamp,
         look_at: Timestamp,
     },
     Retry {
@@ -32,7 +35,7 @@ impl Wait {
     /// When it is over by itself.
     pub(crate) fn until(&self) -> Timestamp {
         match self {
-            Wait::Sleep { until } | Wait::Signal { until, .. } | Wait::Retry { until, .. } => {
+            Wait::Sleep { until, .. } | Wait::Signal { until, .. } | Wait::Retry { until, .. } => {
                 *until
             }
             Wait::Child { look_at, .. } => *look_at,

@@ -127,6 +127,8 @@ pub struct Request {
     pub input: Option<String>,
     /// A digest of what the call is made with; the driver computes it when the call is asked for.
     pub input_digest: Option<String>,
+    /// When the code asked for it, by the run's logical clock: the same on every replay.
+    pub asked_at: Timestamp,
     /// What is wanted.
     pub ask: Ask,
 }

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::driver::{Ask, Request, Shared};
 use crate::error::{Error, Result};
 use crate::json;
+use crate::time::Timestamp;
 
 /// A durable call that resolves to a `T`.
 #[must_use = "a durable call does nothing until it is awaited"]
@@ -37,8 +38,8 @@ impl<T> Operation<T> {
         input: Option<String>,
         ask: Ask,
     ) -> Self {
-        let request =
-            Box::new(Request { id, name: name.to_owned(), input, input_digest: None, ask });
+        let (name, asked_at) = (name.to_owned(), Timestamp::default());
+        let request = Box::new(Request { id, name, input, input_digest: None, asked_at, ask });
         Self { stage: Stage::Built(shared, request), value: PhantomData }
     }
 

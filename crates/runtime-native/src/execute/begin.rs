@@ -22,7 +22,7 @@ impl Execution {
             // Asked for again when the run is claimed elsewhere.
             return Ok(false);
         }
-        let Request { id, name, input, input_digest, ask } = request;
+        let Request { id, name, input, input_digest, asked_at, ask } = request;
         self.digests.extend(input_digest.map(|digest| (id, digest)));
         let kind = ask.kind();
         if self.refuses(id, &name, &ask) {
@@ -55,15 +55,16 @@ impl Execution {
             }
             Ask::Transaction(work) => return Box::pin(self.transact(id, &name, work)).await,
             Ask::Sleep { until } => {
-                self.waits.insert(id, Wait::Sleep { until });
+                self.waits.insert(id, Wait::Sleep { asked_at, until });
             }
             Ask::Signal { until } => {
-                self.waits.insert(id, Wait::Signal { name, until });
+                self.waits.insert(id, Wait::Signal { name, asked_at, until });
             }
             Ask::Join { run_id } => {
                 // It may be over already; if not, its end will be announced.
                 self.look = true;
-                self.waits.insert(id, Wait::Child { run_id, look_at: self.next_glance() });
+                let look_at = self.next_glance();
+                self.waits.insert(id, Wait::Child { run_id, asked_at, look_at });
             }
             Ask::Publish { key, value } => {
                 return Ok(self.deliver_with(id, &name, kind, With::Publish { key, value }));

@@ -4,7 +4,7 @@
 //! there already, leaves no trace of it; a run that was started goes on from it.
 
 use steadfast_core::Timestamp;
-use steadfast_core::driver::{Ask, Driver, Turn};
+use steadfast_core::driver::{Ask, Driver, Request, Turn};
 use steadfast_store::op;
 
 use super::driver;
@@ -34,12 +34,14 @@ impl First {
         if !dropped.is_empty() || self.driver.has_rides() {
             return None;
         }
-        let wait = |ask: &Ask, name: &str| match ask {
-            Ask::Sleep { until } => Some(Wait::Sleep { until: *until }),
-            Ask::Signal { until } => Some(Wait::Signal { name: name.to_owned(), until: *until }),
+        let wait = |request: &Request| match (&request.ask, request.asked_at) {
+            (Ask::Sleep { until }, asked_at) => Some(Wait::Sleep { asked_at, until: *until }),
+            (Ask::Signal { until }, asked_at) => {
+                Some(Wait::Signal { name: request.name.clone(), asked_at, until: *until })
+            }
             _ => None,
         };
-        let waits = start.iter().map(|request| wait(&request.ask, &request.name));
+        let waits = start.iter().map(wait);
         let waits = waits.collect::<Option<Vec<_>>>()?;
         let moments = waits.iter().map(Wait::until).chain(run.deadline_at);
         let wake_at = moments.min().unwrap_or(Timestamp::NEVER);
