@@ -106,14 +106,20 @@ impl Client {
         let now = self.hub.now();
         let (rule, detail, until) = match run.status {
             RunStatus::Enqueued => return self.explain_enqueued(run, now).await,
+            RunStatus::Pending if run.wake_at <= now => match self.nobody_for(&run, now).await? {
+                Some((rule, text)) => (rule, text, None),
+                None if run.parked => {
+                    (Rule::NextPoll, format!("{}; it is due", waits(&run.waits)), None)
+                }
+                None => {
+                    let by = &run.worker;
+                    let text = format!("its worker {by} is gone; any worker may take it over");
+                    (Rule::LeaseExpired, text, None)
+                }
+            },
             RunStatus::Pending if run.parked => {
                 let until = Some(run.wake_at).filter(|at| *at != Timestamp::NEVER);
                 (Rule::Waiting, waits(&run.waits), until)
-            }
-            RunStatus::Pending if run.wake_at <= now => {
-                let text =
-                    format!("its worker {} is gone; any worker may take it over", run.worker);
-                (Rule::LeaseExpired, text, None)
             }
             RunStatus::Pending => {
                 (Rule::Executing, format!("executed by {}", run.worker), Some(run.wake_at))
@@ -128,17 +134,38 @@ impl Client {
         Ok(Explanation { run_id, status, rule, detail, holders: Vec::new(), until })
     }
 
-    async fn explain_enqueued(&self, run: op::RunRow, now: Timestamp) -> Result<Explanation> {
+    /// The rule that holds a run which is due and which no worker that reports can take: none has
+    /// its version, or none its workflow.
+    async fn nobody_for(&self, run: &op::RunRow, now: Timestamp) -> Result<Option<(Rule, String)>> {
         let workspace = self.hub.workspace.clone();
+        let alive = op::ListWorkers { workspace, since: now.before(ALIVE) };
+        let mut workers = self.hub.store.ask(alive).await?.0;
+        if workers.is_empty() {
+            let text = "no worker has reported in the last minute".to_owned();
+            return Ok(Some((Rule::NoWorker, text)));
+        }
+        let (version, workflow) = (&run.app_version, &run.workflow);
+        workers.retain(|worker| version.is_empty() || worker.app_version == *version);
+        if workers.is_empty() {
+            let text = format!("no worker of version {version} reports");
+            return Ok(Some((Rule::NoWorkerOfVersion, text)));
+        }
+        if workers.iter().any(|worker| worker.workflows.contains(workflow)) {
+            return Ok(None);
+        }
+        let of = if version.is_empty() { String::new() } else { format!(" of version {version}") };
+        let text = format!("no worker{of} that reports has workflow \"{workflow}\"");
+        Ok(Some((Rule::NoWorkerOfWorkflow, text)))
+    }
+
+    async fn explain_enqueued(&self, run: op::RunRow, now: Timestamp) -> Result<Explanation> {
         let inspect = op::InspectQueue {
-            workspace: workspace.clone(),
+            workspace: self.hub.workspace.clone(),
             queue: run.queue.clone(),
             partition: run.partition.clone(),
             now,
         };
         let report = self.hub.store.ask(inspect).await?;
-        let alive = op::ListWorkers { workspace, since: now.before(ALIVE) };
-        let workers = self.hub.store.ask(alive).await?.0;
         let queue = report.queue.unwrap_or_default();
         let mut holders = Vec::new();
         let (rule, detail, until) = if run.ready_at > now {
@@ -153,16 +180,8 @@ impl Client {
         } else if queue.rate.is_some_and(|(limit, _)| report.started >= limit) {
             let text = format!("queue {} has started {} in its period", run.queue, report.started);
             (Rule::RateLimited, text, report.eases_at)
-        } else if workers.is_empty() {
-            (Rule::NoWorker, "no worker has reported in the last minute".to_owned(), None)
-        } else if !run.app_version.is_empty()
-            && workers.iter().all(|worker| worker.app_version != run.app_version)
-        {
-            let text = format!("no worker of version {} reports", run.app_version);
-            (Rule::NoWorkerOfVersion, text, None)
-        } else if !workers.iter().any(|worker| worker.workflows.contains(&run.workflow)) {
-            let text = format!("no worker that reports has workflow \"{}\"", run.workflow);
-            (Rule::NoWorkerOfWorkflow, text, None)
+        } else if let Some((rule, text)) = self.nobody_for(&run, now).await? {
+            (rule, text, None)
         } else {
             let text = format!("{} wait on queue {}; a worker polls it", report.waiting, run.queue);
             (Rule::NextPoll, text, None)
