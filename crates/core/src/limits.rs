@@ -62,5 +62,8 @@ pub const PARKED_EVENTS: usize = 1000;
 pub const OUTBOX_BATCH: usize = 100;
 /// Attempts to send an event before it becomes a dead letter.
 pub const DELIVERY_ATTEMPTS: u32 = 12;
+/// Calls that a debounce key remembers: one that is repeated, because its answer was lost, is found
+/// among them. Beyond that many calls in between it counts as another call.
+pub const DEBOUNCE_CALLS: usize = 32;
 /// Longest name of a sink: with a number behind it, it becomes part of an event's id.
 pub const SINK_BYTES: usize = 100;

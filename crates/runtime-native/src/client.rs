@@ -176,25 +176,37 @@ impl Client {
     }
 
     /// Starts a run after a quiet time: each call before that replaces the input and waits anew.
+    /// Gives the run's id and whether this call created it.
     pub async fn debounce(
         &self,
         spec: StartSpec,
         key: &str,
         quiet: Duration,
         max_wait: Option<Duration>,
-    ) -> Result<String> {
+    ) -> Result<(String, bool)> {
         key::check("debounce key", key)?;
-        let spec = StartSpec { dedupe_id: key.to_owned(), delay: quiet, ..spec };
-        let start = self.start_op(spec)?;
-        let reply = self.hub.store.ask(op::Debounce { start: start.clone(), max_wait }).await?;
-        let again = match reply {
+        let start = self.start_op(StartSpec { delay: quiet, ..spec })?;
+        let key = key.to_owned();
+        let reply = self.hub.store.ask(op::Debounce { start: start.clone(), key, max_wait });
+        let reply = match reply.await? {
             op::Debounced::New => Started::New(None),
-            op::Debounced::Replaced(run_id) => return Ok(run_id),
-            op::Debounced::Busy(run_id) => Started::Duplicate(run_id),
+            op::Debounced::Replaced(run_id) => return Ok((run_id, false)),
+            op::Debounced::Duplicate(run_id) => Started::Duplicate(run_id),
+            op::Debounced::Conflict("id") => {
+                return Err(Error::new(
+                    ErrorClass::Conflict,
+                    "SF-0110",
+                    format!(
+                        "run \"{}\" has begun and takes no other input; leave the id out, and the \
+                         next debounced run gets one of its own",
+                        start.run_id
+                    ),
+                ));
+            }
             op::Debounced::Conflict(field) => Started::Conflict(field),
             op::Debounced::NoQueue => Started::NoQueue,
         };
-        self.started(&start, again).map(|_| start.run_id)
+        self.started(&start, reply).map(|_| (start.run_id, true))
     }
 
     /// One run.
@@ -340,24 +352,31 @@ impl Client {
         }
     }
 
-    /// Makes a new run from the steps of another before `from_step`.
-    pub async fn fork(&self, mut fork: op::Fork) -> Result<String> {
+    /// Makes a new run from the steps of another before `from_step`; gives its id and whether it is
+    /// new. The id of an equal earlier fork is an answer, not an error.
+    pub async fn fork(&self, mut fork: op::Fork) -> Result<(String, bool)> {
         if fork.run_id.is_empty() {
             fork.run_id = new_id(&*self.hub.env);
         }
         key::check("run id", &fork.run_id)?;
         fork.workspace.clone_from(&self.hub.workspace);
+        fork.seed = i64::from_be_bytes(self.hub.env.random().to_be_bytes());
         fork.now = self.hub.now();
         let run_id = fork.run_id.clone();
+        let taken = |by| Err(Error::new(ErrorClass::Conflict, "SF-0110", by));
         match self.hub.store.ask(fork.clone()).await? {
-            Forked::Done | Forked::Taken { same: true } => {
+            Forked::Done => {
                 self.hub.ready.ring();
-                Ok(run_id)
+                Ok((run_id, true))
             }
-            Forked::Taken { same: false } => Err(Error::new(
-                ErrorClass::Conflict,
-                "SF-0110",
-                format!("run \"{run_id}\" exists and is not a fork of \"{}\"", fork.source),
+            Forked::Existing => Ok((run_id, false)),
+            Forked::Conflict("source") => {
+                taken(format!("run \"{run_id}\" exists and is not a fork of \"{}\"", fork.source))
+            }
+            Forked::Conflict(_) => taken(format!(
+                "run \"{run_id}\" is a fork of \"{}\" from another step, or with another input, \
+                 patch, version or timeout",
+                fork.source
             )),
             Forked::NoSuchStep(step) => Err(Error::invalid(
                 "SF-0116",
@@ -377,7 +396,8 @@ impl Client {
         Ok(self.hub.store.ask(at).await?.0)
     }
 
-    /// Items of a stream from a position on.
+    /// Items of a stream from a position on. An error if nothing follows and there is no such run:
+    /// it never was, or retention has removed it.
     pub async fn stream(&self, run_id: &str, stream: &str, from: i64) -> Result<op::StreamPage> {
         let at = op::ReadStream {
             workspace: self.hub.workspace.clone(),
@@ -386,7 +406,11 @@ impl Client {
             from,
             limit: limits::PAGE_ROWS,
         };
-        Ok(self.hub.store.ask(at).await?)
+        let page = self.hub.store.ask(at).await?;
+        match page.closed && page.items.is_empty() && self.find(run_id).await?.is_none() {
+            true => Err(no_run(run_id)),
+            false => Ok(page),
+        }
     }
 
     /// Waits a little, or until the store or this process hints at a change.

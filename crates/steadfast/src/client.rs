@@ -229,7 +229,8 @@ impl Client {
         self.inner.resume(run_id).await
     }
 
-    /// Makes a new run from the first `from_step` steps of another; the source is not changed.
+    /// Makes a new run from the first `from_step` steps of another; the source is not changed. The
+    /// fork has the values and stream items that the source had published before that step.
     pub fn fork<T>(&self, run_id: impl Into<String>, from_step: u64) -> ForkCall<T> {
         ForkCall::new(self.clone(), run_id.into(), from_step)
     }

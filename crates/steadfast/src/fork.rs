@@ -32,12 +32,14 @@ impl<T> ForkCall<T> {
             patches: Vec::new(),
             app_version: None,
             timeout: None,
+            seed: 0,
             now: Timestamp::default(),
         };
         Self { client, fork: Ok(fork), output: PhantomData }
     }
 
-    /// The new run's id; a fresh one by default.
+    /// The new run's id; a fresh one by default. With the id of an equal earlier fork, that run is
+    /// given; with the id of anything else, an error (`SF-0110`).
     pub fn id(self, run_id: impl Into<String>) -> Self {
         let run_id = run_id.into();
         self.with(|fork| {
@@ -92,8 +94,8 @@ impl<T: Send + 'static> IntoFuture for ForkCall<T> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let run_id = self.client.inner.fork(self.fork?).await?;
-            Ok(Run::new(self.client, run_id, true))
+            let (run_id, new) = self.client.inner.fork(self.fork?).await?;
+            Ok(Run::new(self.client, run_id, new))
         })
     }
 }

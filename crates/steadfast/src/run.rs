@@ -29,7 +29,8 @@ impl<T> Run<T> {
         &self.run_id
     }
 
-    /// Whether this handle's start created the run, rather than found it.
+    /// Whether this handle's call (a start, a debounced start, a fork) created the run, rather than
+    /// found it.
     pub fn is_new(&self) -> bool {
         self.new
     }
@@ -117,7 +118,7 @@ pub struct StreamReader<V> {
 
 impl<V: DeserializeOwned> StreamReader<V> {
     /// The next item, waiting for it if need be; `None` when the stream was closed or the run is
-    /// over.
+    /// over. An error (`SF-0109`) if there is no such run.
     pub async fn next(&mut self) -> Result<Option<V>> {
         loop {
             if let Some(item) = self.read.next() {

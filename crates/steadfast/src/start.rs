@@ -53,7 +53,8 @@ impl<T> StartCall<T> {
         self.with(|spec| spec.priority = priority)
     }
 
-    /// At most one run with this id is active on the queue.
+    /// At most one run with this id is active on the queue. A run that is resumed takes its id
+    /// again, unless another run has it by then.
     pub fn dedupe(self, dedupe_id: impl Into<String>) -> Self {
         let dedupe_id = dedupe_id.into();
         self.with(|spec| spec.dedupe_id = dedupe_id)
@@ -86,7 +87,12 @@ impl<T> StartCall<T> {
     }
 
     /// Starts it only after a quiet time: every further call with the key replaces the input and
-    /// waits anew, but never longer than `at_most` after the first.
+    /// waits anew, but never longer than `at_most` after the first. A call after the run has begun
+    /// starts the next run.
+    ///
+    /// Each workflow has keys of its own. A further call replaces the input and nothing else: id,
+    /// queue, priority, timeout and version are those of the call that created the run, as
+    /// [`Run::is_new`] tells.
     pub fn debounce(
         mut self,
         key: impl Into<String>,
@@ -130,8 +136,8 @@ impl<T: Send + 'static> IntoFuture for StartCall<T> {
         Box::pin(async move {
             let (client, spec) = (self.client, self.spec?);
             if let Some((key, quiet, at_most)) = self.debounce {
-                let run_id = client.inner.debounce(spec, &key, quiet, at_most).await?;
-                return Ok(Run::new(client, run_id, false));
+                let (run_id, new) = client.inner.debounce(spec, &key, quiet, at_most).await?;
+                return Ok(Run::new(client, run_id, new));
             }
             let (run_id, new) = match &client.worker {
                 Some(worker) => worker.submit(spec).await?,

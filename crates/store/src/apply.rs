@@ -7,6 +7,7 @@
 mod approval;
 mod claim;
 mod command;
+mod debounce;
 mod dependency;
 mod effect;
 mod event;
@@ -49,7 +50,7 @@ use crate::op::{Op, Reply};
 pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
     Ok(match op {
         Op::Start(op) => Reply::Start(start::start(tx, op).await?),
-        Op::Debounce(op) => Reply::Debounce(start::debounce(tx, op).await?),
+        Op::Debounce(op) => Reply::Debounce(debounce::debounce(tx, op).await?),
         Op::Dequeue(op) => Reply::Dequeue(claim::dequeue(tx, op).await?),
         Op::Wake(op) => Reply::Wake(claim::wake(tx, op).await?),
         Op::TakeOver(op) => Reply::TakeOver(claim::take_over(tx, op).await?),
@@ -152,12 +153,15 @@ pub(crate) async fn move_at_once(tx: &mut impl Tx, op: &Op) -> Result<Option<Rep
 /// Whether a batch must not carry on after this reply as if the operation had succeeded: the
 /// operation's own writes are taken back, its batch-mates' stay.
 pub(crate) fn takes_back(reply: &Reply) -> bool {
-    use crate::op::{Forked, Suspended, Written};
+    use crate::op::{Debounced, Forked, Suspended, Written};
     matches!(
         reply,
         Reply::Record(Written::Refused(_) | Written::Fenced)
             | Reply::Finish(Written::Refused(_) | Written::Fenced)
             | Reply::Suspend(Suspended::Refused(_) | Suspended::Fenced)
             | Reply::Fork(Forked::NoSuchStep(_))
+            | Reply::Debounce(
+                Debounced::Conflict(_) | Debounced::Duplicate(_) | Debounced::NoQueue
+            )
     )
 }

@@ -9,6 +9,7 @@
 mod approval;
 mod claim;
 mod command;
+mod debounce;
 mod dependency;
 mod govern;
 mod lookup;
@@ -30,8 +31,8 @@ use futures::future::BoxFuture;
 use steadfast_core::driver::Record;
 use steadfast_core::{RunStatus, Timestamp};
 use steadfast_store::op::{
-    ActivityRow, Duplicate, EffectRow, EventRow, Forked, InvocationRow, Lease, Parent, QueueRow,
-    RunRow, SlotRow, Suspended, TaskRow, TriggerRow, WorkerRow, Written,
+    ActivityRow, Debounced, Duplicate, EffectRow, EventRow, Fork, Forked, InvocationRow, Lease,
+    Parent, QueueRow, RunRow, SlotRow, Suspended, TaskRow, TriggerRow, WorkerRow, Written,
 };
 use steadfast_store::{Error, Op, Reply, Store};
 
@@ -49,15 +50,20 @@ pub struct Model {
     runs: Table<Key, RunRow>,
     steps: Table<Numbered, Step>,
     signals: Table<Numbered, Sent>,
-    values: Table<(String, String, String), String>,
+    /// By workspace, run and key, the versions of a value. The last one is the value.
+    values: Table<(String, String, String), Vec<Told<String>>>,
     /// By workspace, run, stream and position. `None` is the end of the stream.
-    items: Table<(String, String, String, i64), Option<String>>,
+    items: Table<(String, String, String, i64), Told<Option<String>>>,
+    /// What was asked for by those who made forks.
+    forks: Table<Key, Fork>,
     queues: Table<Key, QueueRow>,
     /// Starts that count against a rate, by workspace, queue, partition and a running number.
     starts: Table<(String, String, String, u64), Timestamp>,
     slots: Table<Numbered, Slot>,
     /// By workspace, queue and deduplication id.
     dedupes: Table<(String, String, String), Dedupe>,
+    /// By workspace, workflow and debounce key.
+    debounces: Table<(String, String, String), debounce::Quiet>,
     workers: Table<Key, WorkerRow>,
     commands: Table<Key, command::Command>,
     /// By workspace, child and parent.
@@ -85,6 +91,21 @@ struct Step {
     epoch: i64,
 }
 
+/// What a run has told the world, and by which step of which generation.
+#[derive(Debug, Clone)]
+struct Told<T> {
+    what: T,
+    generation: i64,
+    step: i64,
+}
+
+impl<T> Told<T> {
+    /// Whether a fork of a run has it too.
+    fn is_before(&self, generation: i64, step: i64) -> bool {
+        self.generation < generation || self.step < step
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Sent {
     signal_id: String,
@@ -105,7 +126,6 @@ struct Slot {
 #[derive(Debug, Clone)]
 struct Dedupe {
     run_id: String,
-    first_at: Timestamp,
 }
 
 fn key(workspace: &str, name: &str) -> Key {
@@ -245,7 +265,9 @@ impl Model {
         end(&mut self.queues);
         end(&mut self.starts);
         end(&mut self.slots);
+        end(&mut self.forks);
         end(&mut self.dedupes);
+        end(&mut self.debounces);
         end(&mut self.workers);
         end(&mut self.commands);
         end(&mut self.dependencies);
@@ -304,6 +326,9 @@ fn takes_back(reply: &Reply) -> bool {
             | Reply::Finish(Written::Refused(_) | Written::Fenced)
             | Reply::Suspend(Suspended::Refused(_) | Suspended::Fenced)
             | Reply::Fork(Forked::NoSuchStep(_))
+            | Reply::Debounce(
+                Debounced::Conflict(_) | Debounced::Duplicate(_) | Debounced::NoQueue
+            )
     )
 }
 

@@ -4,8 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
 use steadfast_core::schedule::SlotStatus;
-use steadfast_core::{CommandStatus, RunStatus};
-use steadfast_store::Store;
+use steadfast_core::{CommandStatus, RunStatus, Timestamp};
+use steadfast_store::op::{Debounce, Debounced, ListRuns, RunFilter, Start};
+use steadfast_store::{Store, StoreExt};
 use steadfast_testkit::db::{TestDb, command};
 use steadfast_testkit::model::ModelStore;
 use steadfast_testkit::suite::store::{CASES, run};
@@ -48,6 +49,64 @@ async fn postgres_conforms() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mysql_conforms() {
     database_conforms(TestDb::mysql()).await;
+}
+
+/// First calls at the same time, over the connections of several processes.
+#[tokio::test(flavor = "multi_thread")]
+async fn debounced_calls_of_several_processes_make_one_run() {
+    for db in TestDb::all() {
+        let mut stores = Vec::new();
+        for _ in 0..4 {
+            stores.push(steadfast_store::open(&db.url).await.unwrap());
+        }
+        for key in 0..12 {
+            let call = |n: i64| {
+                let start = first_call(&format!("key-{key}-{n}"), n);
+                let op = Debounce { start, key: format!("key-{key}"), max_wait: None };
+                let store = stores[usize::try_from(n).unwrap() % stores.len()].clone();
+                tokio::spawn(async move { store.ask(op).await.unwrap() })
+            };
+            let calls: Vec<_> = (0..12).map(call).collect();
+            let mut replies = Vec::new();
+            for call in calls {
+                replies.push(call.await.unwrap());
+            }
+            let new = replies.iter().position(|reply| *reply == Debounced::New).unwrap();
+            let one = Debounced::Replaced(format!("key-{key}-{new}"));
+            let replaced = replies.iter().filter(|reply| **reply == one).count();
+            assert_eq!(replaced, 11, "{:?}: {replies:?}", db.kind());
+        }
+        let (workspace, now) = ("debounce".to_owned(), Timestamp::from_micros(1));
+        let filter = RunFilter::default();
+        let list = ListRuns { workspace, filter, after: None, limit: 1000, now };
+        assert_eq!(stores[0].ask(list).await.unwrap().runs.len(), 12, "{:?}", db.kind());
+    }
+}
+
+fn first_call(run_id: &str, seed: i64) -> Start {
+    let now = Timestamp::from_micros(1);
+    Start {
+        workspace: "debounce".to_owned(),
+        run_id: run_id.to_owned(),
+        workflow: "sync".to_owned(),
+        input: seed.to_string(),
+        queue: "default".to_owned(),
+        partition: String::new(),
+        priority: 0,
+        dedupe_id: String::new(),
+        app_version: String::new(),
+        max_attempts: 1,
+        ready_at: Timestamp::from_micros(1_000_000),
+        timeout: None,
+        deadline_at: None,
+        parent: String::new(),
+        detached: false,
+        seed,
+        context: None,
+        claim: None,
+        rest: None,
+        now,
+    }
 }
 
 /// The columns that the shape rules of a status ask for.

@@ -301,6 +301,7 @@ pub(super) async fn continue_as_new(
         return Ok(Written::Fenced);
     }
     tx.execute("step_clear", at).await?;
+    tx.execute("value_settle", at).await?;
     Ok(Written::Done)
 }
 
@@ -371,22 +372,18 @@ async fn attach(
             return Ok((!consumed).then(|| format!("signal {seq} was consumed before")));
         }
         With::Publish { key, value } => {
-            let set = params! {
-                workspace: ws, run_id: run_id, value_key: key, value: value, now: now,
+            let new = params! {
+                workspace: ws, run_id: run_id, value_key: key, value: value,
+                function_id: id(record), now: now,
             };
-            if tx.execute("value_insert", set).await? != 1 {
-                tx.execute("value_update", set).await?;
-            }
+            tx.execute("value_insert", new).await?;
         }
         With::Append { stream, item } => {
-            let at = params! { workspace: ws, run_id: run_id, stream: stream };
-            let end = first(tx, "stream_end", at).await?.map_or(Ok(-1), |mut row| row.int())?;
-            let item = params! {
-                workspace: ws, run_id: run_id, stream: stream, seq: end + 1,
-                item: item.as_deref(),
+            let new = params! {
+                workspace: ws, run_id: run_id, stream: stream, item: item.as_deref(),
                 function_id: id(record),
             };
-            tx.execute("stream_insert", item).await?;
+            tx.execute("stream_insert", new).await?;
         }
         With::Send(sent) => return Ok(refusal_of_send(sent, signal::signal(tx, sent).await?)),
         With::Spawn(child) => return Ok(refusal_of_spawn(start::start(tx, child).await?)),

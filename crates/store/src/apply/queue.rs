@@ -322,6 +322,24 @@ pub(super) async fn dedupe_release(
     Ok(())
 }
 
+/// Takes the deduplication id of a run again that is resumed; gives none if another run has taken
+/// it since.
+pub(super) async fn dedupe_again<'a>(
+    tx: &mut impl Tx,
+    ws: &str,
+    run: &'a RunRow,
+    now: Timestamp,
+) -> Result<&'a str, Error> {
+    if run.dedupe_id.is_empty() {
+        return Ok("");
+    }
+    let key = params! {
+        workspace: ws, queue: &run.queue, dedupe_id: &run.dedupe_id, run_id: &run.run_id, now: now,
+    };
+    let is_free = tx.execute("dedupe_insert", key).await? == 1;
+    Ok(if is_free { &run.dedupe_id } else { "" })
+}
+
 /// Frees the deduplication id of a run that ends.
 pub(super) async fn dedupe_free(tx: &mut impl Tx, ws: &str, run: &RunRow) -> Result<(), Error> {
     free(tx, ws, &run.queue, &run.dedupe_id, &run.run_id).await

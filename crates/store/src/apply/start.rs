@@ -5,7 +5,7 @@ use steadfast_core::{RunStatus, Timestamp};
 use super::{queue, rows};
 use crate::error::Error;
 use crate::gate::{Fields, Tx, fields, first, params};
-use crate::op::{DEFAULT_QUEUE, Debounce, Debounced, Lease, QueueRow, RunRow, Start, Started};
+use crate::op::{DEFAULT_QUEUE, Lease, QueueRow, RunRow, Start, Started};
 
 /// Creates a run, or finds the one with its id.
 pub(crate) async fn start(tx: &mut impl Tx, op: &Start) -> Result<Started, Error> {
@@ -180,46 +180,4 @@ fn compare(op: &Start, row: &RunRow) -> Started {
 /// Whether who claimed a run at its start still has it.
 fn is_held(row: &RunRow, worker: &str) -> bool {
     row.epoch == 1 && row.worker == worker
-}
-
-/// Replaces the waiting run of a key, or creates it.
-pub(super) async fn debounce(tx: &mut impl Tx, op: &Debounce) -> Result<Debounced, Error> {
-    let start_op = &op.start;
-    let key = params! {
-        workspace: &start_op.workspace, queue: &start_op.queue, dedupe_id: &start_op.dedupe_id,
-    };
-    if let Some(mut row) = first(tx, "dedupe_get", key).await? {
-        let (run_id, first_at) = (row.text()?, row.time()?);
-        let latest = op.max_wait.map_or(Timestamp::NEVER, |d| first_at.after(d));
-        let replaced = tx
-            .execute(
-                "run_replace_input",
-                params! {
-                    workspace: &start_op.workspace, run_id: &run_id, input: &start_op.input,
-                    ready_at: start_op.ready_at.min(latest), now: start_op.now,
-                },
-            )
-            .await?;
-        let answer = match run_id == start_op.run_id {
-            true => Debounced::New,
-            false => Debounced::Replaced(run_id.clone()),
-        };
-        // MySQL counts changed rows, not matched ones: an equal replacement is a replacement too.
-        let waits = replaced == 1 || is_enqueued(tx, &start_op.workspace, &run_id).await?;
-        return Ok(if waits { answer } else { Debounced::Busy(run_id) });
-    }
-    let latest = op.max_wait.map_or(Timestamp::NEVER, |d| start_op.now.after(d));
-    let first_call = Start { ready_at: start_op.ready_at.min(latest), ..start_op.clone() };
-    Ok(match start(tx, &first_call).await? {
-        Started::New(_) => Debounced::New,
-        Started::Existing(_) => Debounced::Conflict("id"),
-        Started::Conflict(field) => Debounced::Conflict(field),
-        Started::Duplicate(run_id) => Debounced::Busy(run_id),
-        Started::NoQueue => Debounced::NoQueue,
-    })
-}
-
-async fn is_enqueued(tx: &mut impl Tx, ws: &str, run_id: &str) -> Result<bool, Error> {
-    let row = first(tx, "run_get", params! { workspace: ws, run_id: run_id }).await?;
-    Ok(row.map(rows::run).transpose()?.is_some_and(|run| run.status == RunStatus::Enqueued))
 }

@@ -186,9 +186,11 @@ pub(super) async fn resume(tx: &mut impl Tx, op: &Resume) -> Result<Resumed, Err
         return Ok(refusal);
     }
     let (rank, partition) = place_again(tx, &op.workspace, &run).await?;
+    let dedupe_id = queue::dedupe_again(tx, &op.workspace, &run, op.now).await?;
     let set = params! {
         workspace: &op.workspace, run_id: &op.run_id, from: arrow.from().as_str(),
-        to: arrow.to().as_str(), partition_key: partition, sort_rank: rank, now: op.now,
+        to: arrow.to().as_str(), partition_key: partition, sort_rank: rank, dedupe_id: dedupe_id,
+        now: op.now,
     };
     tx.execute("run_resume", set).await?;
     tell(tx, &op.workspace, &run, RunEvent::Resume, None, "system:resume", op.now).await?;
@@ -206,20 +208,27 @@ async fn place_again(tx: &mut impl Tx, ws: &str, run: &RunRow) -> Result<(i64, S
 
 pub(super) async fn fork(tx: &mut impl Tx, op: &Fork) -> Result<Forked, Error> {
     let ws = op.workspace.as_str();
+    // The id first: a known fork is found after its source was removed, too.
+    let known = params! { workspace: ws, run_id: &op.run_id };
+    if let Some(mut known) = first(tx, "run_fork_request", known).await? {
+        return Ok(compare(op, &known.text()?, known.opt_text()?.as_deref()));
+    }
     let Some(source) = lock(tx, ws, &op.source).await? else {
         return Ok(Forked::NotFound);
     };
-    if let Some(taken) = lock(tx, ws, &op.run_id).await? {
-        return Ok(Forked::Taken { same: taken.forked_from == op.source });
-    }
     if let Some(patch) =
         op.patches.iter().find(|p| i64::try_from(p.id).unwrap_or(i64::MAX) >= op.from_step)
     {
         return Ok(Forked::NoSuchStep(i64::try_from(patch.id).unwrap_or(i64::MAX)));
     }
     insert_fork(tx, op, &source).await?;
-    let copy = params! { workspace: ws, source: &op.source, to: &op.run_id, from: op.from_step };
-    tx.execute("step_copy", copy).await?;
+    let copy = params! {
+        workspace: ws, source: &op.source, to: &op.run_id, from: op.from_step,
+        generation: source.generation,
+    };
+    for statement in ["step_copy", "value_copy", "stream_copy"] {
+        tx.execute(statement, copy).await?;
+    }
     for patch in &op.patches {
         let (output, error) = match &patch.outcome {
             Ok(value) => (Some(value.clone()), None),
@@ -239,6 +248,18 @@ pub(super) async fn fork(tx: &mut impl Tx, op: &Fork) -> Result<Forked, Error> {
     Ok(Forked::Done)
 }
 
+/// What a fork is told whose id is taken: the same request again gets the same answer.
+fn compare(op: &Fork, forked_from: &str, request: Option<&str>) -> Forked {
+    let known = request.and_then(|request| request.split_once(':'));
+    match known {
+        _ if forked_from != op.source => Forked::Conflict("source"),
+        Some((digest, _)) if digest != op.digest() => Forked::Conflict("request"),
+        Some((_, seed)) if seed == op.seed.to_string() => Forked::Done,
+        Some(_) => Forked::Existing,
+        None => Forked::Conflict("source"),
+    }
+}
+
 /// The new run: what the source was started with, on its queue, with a fresh budget.
 async fn insert_fork(tx: &mut impl Tx, op: &Fork, source: &RunRow) -> Result<(), Error> {
     let version = op.app_version.as_deref().unwrap_or(&source.app_version);
@@ -254,11 +275,14 @@ async fn insert_fork(tx: &mut impl Tx, op: &Fork, source: &RunRow) -> Result<(),
         deadline_at: None::<i64>, forked_from: &op.source, parent: "", detached: false,
         seed: source.seed, context: None::<&str>,
     };
-    tx.execute("run_insert", new).await?;
+    if tx.execute("run_insert", new).await? != 1 {
+        return Err(Error::Transient("the id of a fork was taken meanwhile".to_owned()));
+    }
     // The copied steps replay under the same logical clock and the same generation.
     let same = params! {
         workspace: &op.workspace, run_id: &op.run_id, generation: source.generation,
         seed: source.seed, started_at: source.started_at,
+        fork_request: format!("{}:{}", op.digest(), op.seed),
     };
     tx.execute("run_fork_fields", same).await?;
     Ok(())
@@ -276,7 +300,15 @@ pub(super) async fn purge(tx: &mut impl Tx, op: &Purge) -> Result<Purged, Error>
         return Ok(Purged(0));
     }
     let gone = params! { workspace: &op.workspace, run_ids: ids };
-    for statement in ["step_clear", "signal_clear", "value_clear", "stream_clear", "slot_clear"] {
+    let of_runs = [
+        "step_clear",
+        "signal_clear",
+        "value_clear",
+        "stream_clear",
+        "slot_clear",
+        "debounce_clear",
+    ];
+    for statement in of_runs {
         tx.execute(statement, gone).await?;
     }
     Ok(Purged(tx.execute("run_purge", gone).await?))

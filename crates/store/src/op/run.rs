@@ -1,9 +1,10 @@
 //! A run as a row, a lease on it, and the operations that begin or move it from outside.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use steadfast_core::driver::Record;
-use steadfast_core::{Error, RunStatus, Timestamp};
+use steadfast_core::driver::{Outcome, Record};
+use steadfast_core::{Error, RunStatus, Timestamp, json};
 
 /// The queue of runs that name none.
 pub const DEFAULT_QUEUE: &str = "default";
@@ -208,12 +209,15 @@ pub enum Started {
     NoQueue,
 }
 
-/// Starts a run after a quiet time; each call before that replaces the input and waits anew.
+/// Starts a run after a quiet time; each call before that replaces the input and waits anew. A call
+/// while the run executes, or after it, starts the next run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Debounce {
-    /// The run to start; its `dedupe_id` is the debounce key and `ready_at` the end of the quiet
-    /// time.
+    /// The run to start; `ready_at` is the end of the quiet time. Where a run waits already, its
+    /// input and `ready_at` are replaced, and nothing else of it.
     pub start: Start,
+    /// What the calls have in common. Each workflow has keys of its own.
+    pub key: String,
     /// However often it is called, it starts this long after the first call at the latest.
     pub max_wait: Option<Duration>,
 }
@@ -225,9 +229,9 @@ pub enum Debounced {
     New,
     /// The waiting run has the new input.
     Replaced(String),
-    /// The run of this key has started already; call again when it is over.
-    Busy(String),
-    /// The id is taken.
+    /// Another active run has the deduplication id.
+    Duplicate(String),
+    /// The id is taken: which field differs, or `id` if only the run has begun.
     Conflict(&'static str),
     /// No such queue.
     NoQueue,
@@ -421,8 +425,24 @@ pub struct Fork {
     pub app_version: Option<String>,
     /// Another timeout than the source's.
     pub timeout: Option<Duration>,
+    /// Random; tells a repeated request from another one.
+    pub seed: i64,
     /// The time.
     pub now: Timestamp,
+}
+
+impl Fork {
+    /// A digest of what is asked for: two requests for one id mean the same fork if it is equal.
+    /// The order of the patches does not count.
+    pub fn digest(&self) -> String {
+        let patches: BTreeMap<u64, &Outcome> =
+            self.patches.iter().map(|patch| (patch.id, &patch.outcome)).collect();
+        let timeout = self.timeout.map(|timeout| timeout.as_micros().to_string());
+        let asked =
+            (&self.source, self.from_step, &self.input, &self.app_version, timeout, patches);
+        let text = serde_json::to_string(&asked).expect("invariant: a fork is plain data");
+        json::fingerprint(&text)
+    }
 }
 
 /// What became of a fork.
@@ -430,11 +450,10 @@ pub struct Fork {
 pub enum Forked {
     /// The new run is on its queue.
     Done,
-    /// The id is taken: by the same fork, or by something else.
-    Taken {
-        /// Whether it is a fork of the same source.
-        same: bool,
-    },
+    /// The id was taken by the same fork before.
+    Existing,
+    /// The id is taken by something else: what differs.
+    Conflict(&'static str),
     /// A patch names a step that is not copied.
     NoSuchStep(i64),
     /// No such source.

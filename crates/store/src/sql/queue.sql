@@ -87,6 +87,22 @@ WHERE workspace = :workspace AND queue = :queue AND dedupe_id = :dedupe_id {{for
 DELETE FROM dedupe
 WHERE workspace = :workspace AND queue = :queue AND dedupe_id = :dedupe_id AND run_id = :run_id;
 
+-- name: debounce_get
+SELECT run_id, first_at, calls FROM debounce
+WHERE workspace = :workspace AND workflow = :workflow AND debounce_key = :debounce_key {{for_update}};
+
+-- name: debounce_insert
+INSERT INTO debounce (workspace, workflow, debounce_key, run_id, first_at, calls)
+VALUES (:workspace, :workflow, :debounce_key, :run_id, :first_at, :calls)
+{{or_keep:run_id}};
+
+-- name: debounce_update
+UPDATE debounce SET run_id = :run_id, first_at = :first_at, calls = :calls
+WHERE workspace = :workspace AND workflow = :workflow AND debounce_key = :debounce_key;
+
+-- name: debounce_clear
+DELETE FROM debounce WHERE workspace = :workspace AND run_id IN (:run_ids);
+
 -- name: worker_insert
 INSERT INTO worker (workspace, worker, app_version, workflows, started_at, seen_at)
 VALUES (:workspace, :worker, :app_version, :workflows, :now, :now)

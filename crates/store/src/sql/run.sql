@@ -140,7 +140,7 @@ WHERE workspace = :workspace AND run_id = :run_id AND status = 'PENDING' AND epo
 -- name: run_resume
 UPDATE run SET prev_status = status, status = :to, error = NULL, attempts = 0, ready_at = :now,
     partition_key = :partition_key, sort_rank = :sort_rank, finished_at = NULL, deadline_at = NULL,
-    dedupe_id = '', updated_at = :now
+    dedupe_id = :dedupe_id, updated_at = :now
 WHERE workspace = :workspace AND run_id = :run_id AND status = :from;
 
 -- name: run_arrive
@@ -148,13 +148,18 @@ UPDATE run SET inbox = inbox + 1,
     wake_at = CASE WHEN parked = 1 AND wake_at > :now THEN :now ELSE wake_at END
 WHERE workspace = :workspace AND run_id = :run_id AND status IN ('ENQUEUED', 'PENDING');
 
+-- Of a run that has never begun: one that was resumed waits on its queue, too, and keeps its input.
 -- name: run_replace_input
 UPDATE run SET input = :input, ready_at = :ready_at, updated_at = :now
-WHERE workspace = :workspace AND run_id = :run_id AND status = 'ENQUEUED';
+WHERE workspace = :workspace AND run_id = :run_id AND status = 'ENQUEUED' AND epoch = 0 AND {{in_time}};
 
 -- name: run_fork_fields
-UPDATE run SET generation = :generation, seed = :seed, started_at = :started_at
+UPDATE run SET generation = :generation, seed = :seed, started_at = :started_at, fork_request = :fork_request
 WHERE workspace = :workspace AND run_id = :run_id;
+
+-- name: run_fork_request
+SELECT forked_from, fork_request FROM run
+WHERE workspace = :workspace AND run_id = :run_id {{for_update}};
 
 -- name: run_purge_select
 SELECT run_id FROM run

@@ -42,6 +42,7 @@ CREATE TABLE run (
     seed {{int}} NOT NULL,
     inbox {{int}} NOT NULL,
     context {{text}},
+    fork_request {{ws}},
     PRIMARY KEY (run_id, workspace) {{roomy}},
     CONSTRAINT run_lifecycle CHECK ({{arrows:run}}),
     CONSTRAINT run_over_iff_finished CHECK (({{one_of:status ENQUEUED PENDING}}) = (finished_at IS NULL)),
@@ -95,6 +96,21 @@ CREATE TABLE dedupe (
     PRIMARY KEY (workspace, queue, dedupe_id)
 ) {{end}};
 
+-- The run that the next call with a debounce key replaces or follows, and the latest calls.
+-- name: create_debounce
+CREATE TABLE debounce (
+    workspace {{ws}} NOT NULL,
+    workflow {{key}} NOT NULL,
+    debounce_key {{key}} NOT NULL,
+    run_id {{key}} NOT NULL,
+    first_at {{int}} NOT NULL,
+    calls {{text}} NOT NULL,
+    PRIMARY KEY (workspace, workflow, debounce_key)
+) {{end}};
+
+-- name: create_debounce_run
+CREATE INDEX debounce_run ON debounce (workspace, run_id);
+
 -- name: create_inbox_signal
 CREATE TABLE inbox_signal (
     workspace {{ws}} NOT NULL,
@@ -109,14 +125,18 @@ CREATE TABLE inbox_signal (
     CONSTRAINT inbox_signal_once UNIQUE (workspace, run_id, signal_id)
 ) {{end}};
 
+-- Every version that a fork of the run may need: those of its generation, and the last of the one before.
 -- name: create_run_value
 CREATE TABLE run_value (
     workspace {{ws}} NOT NULL,
     run_id {{key}} NOT NULL,
     value_key {{key}} NOT NULL,
+    version {{int}} NOT NULL,
     value {{text}} NOT NULL,
+    generation {{int}} NOT NULL,
+    function_id {{int}} NOT NULL,
     updated_at {{int}} NOT NULL,
-    PRIMARY KEY (workspace, run_id, value_key)
+    PRIMARY KEY (workspace, run_id, value_key, version)
 ) {{end}};
 
 -- name: create_stream_item
@@ -126,6 +146,7 @@ CREATE TABLE stream_item (
     stream {{key}} NOT NULL,
     seq {{int}} NOT NULL,
     item {{text}},
+    generation {{int}} NOT NULL,
     function_id {{int}} NOT NULL,
     PRIMARY KEY (workspace, run_id, stream, seq)
 ) {{end}};

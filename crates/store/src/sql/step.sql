@@ -41,29 +41,50 @@ WHERE workspace = :workspace AND run_id = :run_id AND function_id = :function_id
 -- name: step_clear
 DELETE FROM step WHERE workspace = :workspace AND run_id IN (:run_ids);
 
+-- A new version; the owner holds the run's lock, so nobody else numbers one.
 -- name: value_insert
-INSERT INTO run_value (workspace, run_id, value_key, value, updated_at)
-VALUES (:workspace, :run_id, :value_key, :value, :now)
-{{or_keep:value_key}};
-
--- name: value_update
-UPDATE run_value SET value = :value, updated_at = :now
-WHERE workspace = :workspace AND run_id = :run_id AND value_key = :value_key;
+INSERT INTO run_value (workspace, run_id, value_key, version, value, generation, function_id, updated_at)
+SELECT run.workspace, run.run_id, :value_key, next.version, :value, run.generation, :function_id, :now
+FROM run CROSS JOIN (SELECT COALESCE(MAX(version), 0) + 1 AS version FROM run_value
+    WHERE workspace = :workspace AND run_id = :run_id AND value_key = :value_key) AS next
+WHERE run.workspace = :workspace AND run.run_id = :run_id;
 
 -- name: value_get
 SELECT value FROM run_value
-WHERE workspace = :workspace AND run_id = :run_id AND value_key = :value_key;
+WHERE workspace = :workspace AND run_id = :run_id AND value_key = :value_key
+ORDER BY version DESC LIMIT 1;
+
+-- What a fork needs no more once the run has continued as new: versions that others have replaced.
+-- name: value_settle
+DELETE FROM run_value
+WHERE workspace = :workspace AND run_id = :run_id AND version < (SELECT version FROM
+    (SELECT value_key, MAX(version) AS version FROM run_value
+    WHERE workspace = :workspace AND run_id = :run_id GROUP BY value_key) AS newest
+    WHERE newest.value_key = run_value.value_key);
+
+-- What was published before the cut: in an earlier generation, or by a copied step.
+-- name: value_copy
+INSERT INTO run_value (workspace, run_id, value_key, version, value, generation, function_id, updated_at)
+SELECT workspace, :to, value_key, version, value, generation, function_id, updated_at FROM run_value
+WHERE workspace = :workspace AND run_id = :source AND (generation < :generation OR function_id < :from);
 
 -- name: value_clear
 DELETE FROM run_value WHERE workspace = :workspace AND run_id IN (:run_ids);
 
--- name: stream_end
-SELECT COALESCE(MAX(seq), -1) FROM stream_item
-WHERE workspace = :workspace AND run_id = :run_id AND stream = :stream;
-
 -- name: stream_insert
-INSERT INTO stream_item (workspace, run_id, stream, seq, item, function_id)
-VALUES (:workspace, :run_id, :stream, :seq, :item, :function_id);
+INSERT INTO stream_item (workspace, run_id, stream, seq, item, generation, function_id)
+SELECT run.workspace, run.run_id, :stream, next.seq, :item, run.generation, :function_id
+FROM run CROSS JOIN (SELECT COALESCE(MAX(seq), -1) + 1 AS seq FROM stream_item
+    WHERE workspace = :workspace AND run_id = :run_id AND stream = :stream) AS next
+WHERE run.workspace = :workspace AND run.run_id = :run_id;
+
+-- What was appended before the cut, in the same order. An item of a later step may stand before one of an earlier
+-- step, so the positions are counted anew.
+-- name: stream_copy
+INSERT INTO stream_item (workspace, run_id, stream, seq, item, generation, function_id)
+SELECT workspace, :to, stream, ROW_NUMBER() OVER (PARTITION BY stream ORDER BY seq) - 1,
+    item, generation, function_id FROM stream_item
+WHERE workspace = :workspace AND run_id = :source AND (generation < :generation OR function_id < :from);
 
 -- name: stream_read
 SELECT item FROM stream_item

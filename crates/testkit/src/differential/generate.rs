@@ -40,8 +40,8 @@ const SECOND: i64 = 1_000_000;
 /// Makes one operation after the other, learning leases from the replies.
 pub(super) struct Generator {
     random: Random,
-    /// For places in line: drawn aside, so that the other sequences are what they were, with the
-    /// rare replies that they lead to.
+    /// For places in line, debounced starts and repeated forks: drawn aside, so that the other
+    /// sequences are what they were, with the rare replies that they lead to.
     places: Random,
     workspace: String,
     now: i64,
@@ -66,6 +66,8 @@ pub(super) struct Generator {
     given_up: Vec<String>,
     /// Commands that wait for more, if they were taken.
     lacking: Vec<String>,
+    /// The fork that was asked for last: it is asked for again, as it was or a little otherwise.
+    forked: Option<Fork>,
 }
 
 impl Generator {
@@ -88,6 +90,7 @@ impl Generator {
             lost: Vec::new(),
             given_up: Vec::new(),
             lacking: Vec::new(),
+            forked: None,
         }
     }
 
@@ -131,7 +134,11 @@ impl Generator {
             66..68 => Op::ContinueAsNew(self.continue_as_new()),
             68..70 => Op::Cancel(self.cancel()),
             70..73 => Op::Resume(self.resume()),
-            73..75 => Op::Fork(self.fork()),
+            73..75 => {
+                let fork = self.fork();
+                self.forked = Some(fork.clone());
+                Op::Fork(fork)
+            }
             75..79 => Op::Signal(self.signal()),
             79..85 => Op::TakeSlot(self.take_slot()),
             85..89 => {
@@ -244,16 +251,22 @@ impl Generator {
 
     fn debounce(&mut self) -> Debounce {
         let quiet = self.random.number(0, 10) * SECOND;
-        let dedupe_id = self.random.text(&["d", "D", "e"]);
+        let key = self.random.text(&["d", "D", "e"]);
         let start = Start {
             claim: None,
-            dedupe_id,
+            dedupe_id: self.places.text(&["", "", "", "d"]),
             input: self.value(),
             ready_at: Timestamp::from_micros(self.now + quiet),
+            // Few, so that some calls are taken for an earlier one that is sent again.
+            seed: self.places.number(0, 30),
             ..self.start()
         };
+        let start = match self.places.chance(20) {
+            true => Start { workflow: "refund".to_owned(), ..start },
+            false => start,
+        };
         let max_wait = self.random.maybe(60, |r| Duration::from_secs(r.below(25)));
-        Debounce { start, max_wait }
+        Debounce { start, key, max_wait }
     }
 
     fn dequeue(&mut self) -> Dequeue {
@@ -347,6 +360,15 @@ impl Generator {
     }
 
     fn fork(&mut self) -> Fork {
+        if let Some(again) = self.forked.clone().filter(|_| self.places.chance(30)) {
+            let now = self.now();
+            return match self.places.below(4) {
+                0 => Fork { seed: again.seed + 1, now, ..again },
+                1 => Fork { from_step: again.from_step + 1, now, ..again },
+                2 => Fork { input: Some("9".to_owned()), now, ..again },
+                _ => Fork { now, ..again },
+            };
+        }
         let patches = (0..self.random.below(3).saturating_sub(1)).map(|_| self.step()).collect();
         let input = self.value();
         let source = self.run_id();
@@ -361,6 +383,7 @@ impl Generator {
             patches,
             app_version: r.maybe(20, |r| r.text(VERSIONS)),
             timeout: r.maybe(10, |_| Duration::from_secs(9)),
+            seed: self.places.number(0, 1),
             workspace: self.ws(),
             now: self.now(),
         }

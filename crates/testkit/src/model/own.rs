@@ -11,7 +11,7 @@ use steadfast_store::op::{
     Suspended, TimeOut, TimedOut, With, Written,
 };
 
-use super::{Model, Step, all_of, key, numbered, signed};
+use super::{Model, Step, Told, all_of, key, numbered, signed};
 
 impl Model {
     /// Whether a lease is the newest of a run that is being executed.
@@ -170,7 +170,7 @@ impl Model {
                 continue;
             }
             if let Some(with) = &entry.with
-                && let Err(why) = self.attach(lease, with)
+                && let Err(why) = self.attach(lease, signed(entry.record.id), with)
             {
                 return Ok(Written::Refused(why));
             }
@@ -204,8 +204,9 @@ impl Model {
     }
 
     /// Writes what belongs to a record, or says why that cannot be.
-    fn attach(&mut self, lease: &Lease, with: &With) -> Result<(), String> {
+    fn attach(&mut self, lease: &Lease, step: i64, with: &With) -> Result<(), String> {
         let (ws, run_id) = (lease.workspace.clone(), lease.run_id.clone());
+        let generation = self.run(&ws, &run_id).map_or(0, |run| run.generation);
         match with {
             With::Consume(seq) => {
                 let at = numbered(&ws, &run_id, *seq);
@@ -215,12 +216,15 @@ impl Model {
                 self.signals.edit(&at, |signal| signal.consumed = true);
             }
             With::Publish { key, value } => {
-                self.values.put((ws, run_id, key.clone()), value.clone());
+                let at = (ws, run_id, key.clone());
+                let mut versions = self.values.get(&at).cloned().unwrap_or_default();
+                versions.push(Told { what: value.clone(), generation, step });
+                self.values.put(at, versions);
             }
             With::Append { stream, item } => {
                 let end = self.stream(&ws, &run_id, stream, 0).count();
                 let at = (ws, run_id, stream.clone(), signed(end as u64));
-                self.items.put(at, item.clone());
+                self.items.put(at, Told { what: item.clone(), generation, step });
             }
             With::Send(signal) => match self.signal(signal) {
                 Signalled::Accepted | Signalled::Duplicate => {}

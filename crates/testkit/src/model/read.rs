@@ -86,7 +86,8 @@ impl Model {
 
     pub(super) fn get_value(&self, op: &GetValue) -> FoundValue {
         let at = (op.workspace.clone(), op.run_id.clone(), op.key.clone());
-        FoundValue(self.values.get(&at).cloned())
+        let newest = self.values.get(&at).and_then(|versions| versions.last());
+        FoundValue(newest.map(|version| version.what.clone()))
     }
 
     /// A stream from a position on, its end mark included.
@@ -99,7 +100,7 @@ impl Model {
     ) -> impl Iterator<Item = &Option<String>> {
         let at =
             |position: i64| (workspace.to_owned(), run_id.to_owned(), stream.to_owned(), position);
-        self.items.range(at(from)..=at(i64::MAX)).map(|(_, item)| item)
+        self.items.range(at(from)..=at(i64::MAX)).map(|(_, item)| &item.what)
     }
 
     pub(super) fn read_stream(&self, op: &ReadStream) -> StreamPage {

@@ -7,9 +7,7 @@
 use std::time::Duration;
 
 use steadfast_core::{RunStatus, Timestamp};
-use steadfast_store::op::{
-    DEFAULT_QUEUE, Debounce, Debounced, Lease, QueueRow, Rest, RunRow, Start, Started,
-};
+use steadfast_store::op::{DEFAULT_QUEUE, Lease, QueueRow, Rest, RunRow, Start, Started};
 
 use super::{Dedupe, Model, key};
 
@@ -26,7 +24,7 @@ impl Model {
             return Started::Duplicate(taken.run_id.clone());
         }
         if !op.dedupe_id.is_empty() {
-            self.dedupes.put(name, Dedupe { run_id: op.run_id.clone(), first_at: op.now });
+            self.dedupes.put(name, Dedupe { run_id: op.run_id.clone() });
         }
         let claim = op.claim.as_ref().filter(|_| has_no_limits(&queue));
         let partition = if queue.partitioned { op.partition.as_str() } else { "" };
@@ -46,34 +44,6 @@ impl Model {
         run.wake_at = run.wake_at.min(run.deadline_at.unwrap_or(Timestamp::NEVER));
         self.runs.put(key(&op.workspace, &op.run_id), run);
         Started::New(claim.map(|(worker, _)| first_lease(op, worker)))
-    }
-
-    pub(super) fn debounce(&mut self, op: &Debounce) -> Debounced {
-        let start = &op.start;
-        let limit = |first_at: Timestamp| {
-            start.ready_at.min(op.max_wait.map_or(Timestamp::NEVER, |wait| first_at.after(wait)))
-        };
-        let name = (start.workspace.clone(), start.queue.clone(), start.dedupe_id.clone());
-        let Some(Dedupe { run_id, first_at }) = self.dedupes.get(&name).cloned() else {
-            let first = Start { ready_at: limit(start.now), ..start.clone() };
-            return match self.start(&first) {
-                Started::New(_) => Debounced::New,
-                Started::Existing(_) => Debounced::Conflict("id"),
-                Started::Conflict(field) => Debounced::Conflict(field),
-                Started::Duplicate(run_id) => Debounced::Busy(run_id),
-                Started::NoQueue => Debounced::NoQueue,
-            };
-        };
-        let held = key(&start.workspace, &run_id);
-        if self.runs.get(&held).is_none_or(|run| run.status != RunStatus::Enqueued) {
-            return Debounced::Busy(run_id);
-        }
-        self.runs.edit(&held, |run| {
-            run.input.clone_from(&start.input);
-            run.ready_at = limit(first_at);
-            run.updated_at = start.now;
-        });
-        if run_id == start.run_id { Debounced::New } else { Debounced::Replaced(run_id) }
     }
 
     /// The queue; the default one is there without having been made.

@@ -3,13 +3,15 @@
 //! Invariants: what is over stays over, unless a stopped run is resumed; a fork leaves its source
 //! as it was; a purge takes only what is over; a signal is accepted once and in order.
 
-use steadfast_core::driver::RecordState;
+use std::collections::BTreeMap;
+
+use steadfast_core::driver::{Outcome, RecordState};
 use steadfast_core::{Error, RunEvent, RunStatus, Timestamp, limits};
 use steadfast_store::op::{
     Cancelled, Fork, Forked, Purge, Purged, Resume, Resumed, RunRow, Signal, Signalled,
 };
 
-use super::{Model, Sent, Step, all_of, key, numbered, own, signed};
+use super::{Dedupe, Model, Sent, Step, all_of, key, numbered, own, signed};
 
 impl Model {
     /// Stops a run and its attached children, and with it the command that it carries out.
@@ -105,6 +107,12 @@ impl Model {
         }
         let before = run.clone();
         let partition = self.partition_now(&op.workspace, run);
+        let name = (op.workspace.clone(), before.queue.clone(), before.dedupe_id.clone());
+        // Somebody else may have it by now.
+        let is_free = !before.dedupe_id.is_empty() && !self.dedupes.has(&name);
+        if is_free {
+            self.dedupes.put(name, Dedupe { run_id: before.run_id.clone() });
+        }
         self.runs.edit(&at, |run| {
             run.status = arrow.to();
             run.partition = partition;
@@ -113,8 +121,9 @@ impl Model {
             run.ready_at = op.now;
             run.finished_at = None;
             run.deadline_at = None;
-            // Somebody else may have it by now.
-            run.dedupe_id.clear();
+            if !is_free {
+                run.dedupe_id.clear();
+            }
             run.updated_at = op.now;
         });
         let (ws, by) = (op.workspace.as_str(), "system:resume");
@@ -131,12 +140,18 @@ impl Model {
 
     pub(super) fn fork(&mut self, op: &Fork) -> Forked {
         let ws = op.workspace.as_str();
+        if self.run(ws, &op.run_id).is_some() {
+            return match self.forks.get(&key(ws, &op.run_id)) {
+                Some(known) if known.source != op.source => Forked::Conflict("source"),
+                Some(known) if !asks_the_same(known, op) => Forked::Conflict("request"),
+                Some(known) if known.seed == op.seed => Forked::Done,
+                Some(_) => Forked::Existing,
+                None => Forked::Conflict("source"),
+            };
+        }
         let Some(source) = self.run(ws, &op.source).cloned() else {
             return Forked::NotFound;
         };
-        if let Some(taken) = self.run(ws, &op.run_id) {
-            return Forked::Taken { same: taken.forked_from == op.source };
-        }
         if let Some(patch) = op.patches.iter().find(|patch| signed(patch.id) >= op.from_step) {
             return Forked::NoSuchStep(signed(patch.id));
         }
@@ -152,6 +167,8 @@ impl Model {
         for step in copied {
             self.steps.put(numbered(ws, &op.run_id, signed(step.record.id)), step);
         }
+        self.forks.put(key(ws, &op.run_id), op.clone());
+        self.copy_told(op, source.generation);
         for patch in &op.patches {
             let at = numbered(ws, &op.run_id, signed(patch.id));
             let patched = self.steps.edit(&at, |step| {
@@ -162,6 +179,29 @@ impl Model {
             }
         }
         Forked::Done
+    }
+
+    /// Values and stream items from before the cut belong to the fork, too.
+    fn copy_told(&mut self, op: &Fork, generation: i64) {
+        let (ws, source, to) = (&op.workspace, &op.source, &op.run_id);
+        let of_source = |w: &String, r: &String| w == ws && r == source;
+        let versions = self.values.iter().filter(|((w, r, _), _)| of_source(w, r));
+        let versions: Vec<_> = versions.map(|((_, _, k), v)| (k.clone(), v.clone())).collect();
+        for (name, mut versions) in versions {
+            versions.retain(|version| version.is_before(generation, op.from_step));
+            if !versions.is_empty() {
+                self.values.put((ws.clone(), to.clone(), name), versions);
+            }
+        }
+        let items = self.items.iter().filter(|((w, r, ..), _)| of_source(w, r));
+        let items = items.filter(|(_, item)| item.is_before(generation, op.from_step));
+        let items: Vec<_> = items.map(|((.., s, _), item)| (s.clone(), item.clone())).collect();
+        let mut ends = BTreeMap::<String, i64>::new();
+        for (stream, item) in items {
+            let end = ends.entry(stream.clone()).or_default();
+            self.items.put((ws.clone(), to.clone(), stream, *end), item);
+            *end += 1;
+        }
     }
 
     pub(super) fn purge(&mut self, op: &Purge) -> Purged {
@@ -179,6 +219,12 @@ impl Model {
             self.steps.clear(all_of(ws, run_id));
             self.signals.clear(all_of(ws, run_id));
             self.slots.clear(all_of(ws, run_id));
+            self.forks.remove(&key(ws, run_id));
+            let keys = self.debounces.iter().filter(|((w, ..), q)| w == ws && q.run_id == *run_id);
+            let keys: Vec<_> = keys.map(|(at, _)| at.clone()).collect();
+            keys.iter().for_each(|at| {
+                self.debounces.remove(at);
+            });
             let of_run = |(w, r): (&String, &String)| w == ws && r == run_id;
             let values: Vec<_> = self
                 .values
@@ -225,6 +271,16 @@ impl Model {
         self.arrive(ws, run_id, op.now);
         Signalled::Accepted
     }
+}
+
+/// Whether two requests for one id mean the same fork.
+fn asks_the_same(known: &Fork, op: &Fork) -> bool {
+    let patches = |fork: &Fork| -> BTreeMap<u64, Outcome> {
+        fork.patches.iter().map(|patch| (patch.id, patch.outcome.clone())).collect()
+    };
+    (known.from_step, &known.input, &known.app_version, known.timeout)
+        == (op.from_step, &op.input, &op.app_version, op.timeout)
+        && patches(known) == patches(op)
 }
 
 /// A new run with the beginning of another: what that was started with, and a fresh budget. It

@@ -9,6 +9,7 @@
 mod attach;
 mod claim;
 mod deadline;
+mod debounce;
 mod fence;
 mod fork;
 mod keys;
@@ -47,6 +48,7 @@ use table;
 
 const GROUPS: &[&[(&str, CaseFn)]] = &[
     start::CASES,
+    debounce::CASES,
     claim::CASES,
     limit::CASES,
     partition::CASES,

@@ -201,7 +201,7 @@ pub(super) const DEBOUNCE: Shape = Shape {
         Box::pin(async move {
             for input in 1..=3 {
                 let spec = script.spec(&format!("run{input}"), "debounced", input);
-                // Refused when the run of this key has begun.
+                // Starts the next run when the one of this key has begun.
                 let key = script.id("key");
                 drop(script.client.debounce(spec, &key, secs(5), Some(secs(60))).await);
                 script.sleep(1000).await;

@@ -143,6 +143,7 @@ pub(super) const FORK: Shape = Shape {
                 patches: Vec::new(),
                 app_version: None,
                 timeout: None,
+                seed: 0,
                 now: script.client.now(),
             };
             script.client.fork(fork).await.expect("a fork that can be repeated");

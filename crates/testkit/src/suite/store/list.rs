@@ -135,6 +135,7 @@ async fn varied(k: &Kit<'_>) {
                     patches: Vec::new(),
                     app_version: Some("v2".to_owned()),
                     timeout: None,
+                    seed: 1,
                     now: at(i64::from(i / 2)),
                 };
                 k.ask(fork).await;

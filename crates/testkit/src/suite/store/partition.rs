@@ -181,6 +181,7 @@ async fn a_forked_run_is_found_although_its_queue_lost_its_partitions(store: &dy
         patches: Vec::new(),
         app_version: None,
         timeout: None,
+        seed: 1,
         now: at(9),
     };
     k.ask(fork).await;

@@ -55,11 +55,13 @@ async fn one_of_many_starts_with_a_deduplication_id_wins(store: &dyn Store) {
 async fn many_debounced_calls_make_one_run(store: &dyn Store) {
     let k = Kit::new(store);
     let call = |i| {
-        let start = Start { dedupe_id: "d".to_owned(), ..k.start(&format!("r{i}")) };
-        Debounce { start, max_wait: None }
+        let start = Start { seed: i, ..k.start(&format!("r{i}")) };
+        Debounce { start, key: "d".to_owned(), max_wait: None }
     };
     let replies = k.ask_all((0..16).map(call).collect()).await;
     assert_eq!(replies.iter().filter(|r| **r == Debounced::New).count(), 1, "{replies:?}");
+    let replaced = |r: &&Debounced| matches!(r, Debounced::Replaced(_));
+    assert_eq!(replies.iter().filter(replaced).count(), 15, "{replies:?}");
     assert_eq!(k.ask(k.dequeue("default", "w1", 1)).await.runs.len(), 1);
 }
 

@@ -72,17 +72,31 @@ async fn a_repeated_start_with_a_claim_gets_no_lease_after_another_claim(store: 
 
 async fn a_repeated_debounce_is_still_new(store: &dyn Store) {
     let k = Kit::new(store);
-    let start = Start { dedupe_id: "d".to_owned(), ready_at: at(9), ..k.start("r") };
-    let debounce = Debounce { start, max_wait: None };
+    let start = Start { ready_at: at(9), ..k.start("r") };
+    let debounce = Debounce { start, key: "d".to_owned(), max_wait: None };
     for _ in 0..3 {
         assert_eq!(k.ask(debounce.clone()).await, Debounced::New);
     }
-    let other = Start { run_id: "s".to_owned(), input: "7".to_owned(), ..debounce.start };
-    let other = Debounce { start: other, max_wait: None };
-    for _ in 0..2 {
-        assert_eq!(k.ask(other.clone()).await, Debounced::Replaced("r".to_owned()));
+    let call = |id: &str, seed, input: &str| {
+        let (run_id, input) = (id.to_owned(), input.to_owned());
+        Debounce {
+            start: Start { run_id, seed, input, ..debounce.start.clone() },
+            ..debounce.clone()
+        }
+    };
+    let (second, third) = (call("s", 2, "7"), call("t", 3, "8"));
+    let replaced = Debounced::Replaced("r".to_owned());
+    for op in [&second, &second, &third, &second] {
+        assert_eq!(k.ask(op.clone()).await, replaced);
     }
+    assert_eq!(k.get("r").await.input, "8", "a repeated call does not undo a later one");
     assert_eq!(k.ask(k.dequeue("default", "w1", 9)).await.runs.len(), 1);
+    // The run has begun, and the next one waits: each repeat still gets its own answer.
+    assert_eq!(k.ask(call("u", 4, "9")).await, Debounced::New);
+    assert_eq!(k.ask(debounce.clone()).await, Debounced::New);
+    assert_eq!(k.ask(third).await, replaced);
+    assert_eq!((k.find("s").await, k.find("t").await), (None, None));
+    assert_eq!((k.get("r").await.input.as_str(), k.get("u").await.input.as_str()), ("8", "9"));
 }
 
 /// R76
@@ -206,10 +220,12 @@ async fn a_repeated_cancel_resume_fork_and_signal_are_recognisable(store: &dyn S
         patches: Vec::new(),
         app_version: None,
         timeout: None,
+        seed: 1,
         now: at(9),
     };
     assert_eq!(k.ask(fork.clone()).await, Forked::Done);
-    assert_eq!(k.ask(fork).await, Forked::Taken { same: true });
+    assert_eq!(k.ask(fork.clone()).await, Forked::Done);
+    assert_eq!(k.ask(Fork { seed: 2, ..fork }).await, Forked::Existing, "of another caller");
     assert_eq!(k.ask(k.dequeue("default", "w1", 10)).await.runs.len(), 2);
 }
 

@@ -2,7 +2,7 @@
 
 use steadfast_core::{RunStatus, Timestamp};
 use steadfast_store::Store;
-use steadfast_store::op::{Debounce, Debounced, Rest, Resume, Start, Started, Written};
+use steadfast_store::op::{Rest, Resume, Start, Started, Written};
 
 use super::kit::{Kit, at, ids, plain, secs};
 
@@ -24,13 +24,8 @@ super::table! {
     a_refused_start_does_not_keep_the_deduplication_id,
     a_start_repeated_after_the_end_does_not_take_the_deduplication_id_again,
     a_start_repeated_after_the_end_finds_its_run_although_the_deduplication_id_moved_on,
-    a_resumed_run_does_not_take_its_deduplication_id_back,
-    a_debounced_start_waits_and_takes_the_last_input,
-    a_debounced_start_is_not_put_off_beyond_its_longest_wait,
-    the_first_debounced_call_is_not_put_off_beyond_its_longest_wait_either,
-    a_debounced_start_is_busy_while_its_run_executes,
-    a_debounced_start_on_an_unknown_queue_is_refused,
-    a_debounced_start_with_a_taken_id_is_a_conflict,
+    a_resumed_run_takes_its_deduplication_id_again,
+    a_resumed_run_does_not_take_the_deduplication_id_of_another,
 }
 
 /// R73, R74, R75
@@ -256,7 +251,22 @@ async fn a_start_repeated_after_the_end_finds_its_run_although_the_deduplication
     assert_eq!(k.ask(dedupe("c")).await, Started::Duplicate("b".to_owned()));
 }
 
-async fn a_resumed_run_does_not_take_its_deduplication_id_back(store: &dyn Store) {
+async fn a_resumed_run_takes_its_deduplication_id_again(store: &dyn Store) {
+    let k = Kit::new(store);
+    let dedupe = |id: &str| Start { dedupe_id: "d".to_owned(), ..k.start(id) };
+    let resume = Resume { workspace: k.ws.clone(), run_id: "a".to_owned(), now: at(9) };
+    k.started(dedupe("a")).await;
+    k.cancel("a").await;
+    k.ask(resume.clone()).await;
+    assert_eq!(k.get("a").await.dedupe_id, "d");
+    assert_eq!(k.ask(dedupe("b")).await, Started::Duplicate("a".to_owned()));
+    let claimed = k.ask(k.dequeue("default", "w1", 10)).await;
+    assert_eq!(k.ask(dedupe("b")).await, Started::Duplicate("a".to_owned()));
+    k.finish(&k.lease_of(&claimed)).await;
+    k.started(dedupe("b")).await;
+}
+
+async fn a_resumed_run_does_not_take_the_deduplication_id_of_another(store: &dyn Store) {
     let k = Kit::new(store);
     let dedupe = |id: &str| Start { dedupe_id: "d".to_owned(), ..k.start(id) };
     k.started(dedupe("a")).await;
@@ -266,68 +276,4 @@ async fn a_resumed_run_does_not_take_its_deduplication_id_back(store: &dyn Store
     k.ask(resume).await;
     assert_eq!(k.get("a").await.dedupe_id, "");
     assert_eq!(k.ask(dedupe("c")).await, Started::Duplicate("b".to_owned()));
-}
-
-fn call(k: &Kit<'_>, run_id: &str, input: &str, now: i64) -> Debounce {
-    let start = Start {
-        dedupe_id: "quiet".to_owned(),
-        input: input.to_owned(),
-        ready_at: at(now + 10),
-        now: at(now),
-        ..k.start(run_id)
-    };
-    Debounce { start, max_wait: Some(secs(25)) }
-}
-
-async fn a_debounced_start_waits_and_takes_the_last_input(store: &dyn Store) {
-    let k = Kit::new(store);
-    assert_eq!(k.ask(call(&k, "a", "1", 0)).await, Debounced::New);
-    assert_eq!(k.ask(call(&k, "b", "2", 5)).await, Debounced::Replaced("a".to_owned()));
-    assert_eq!(k.ask(k.dequeue("default", "w1", 12)).await.runs, [], "it waits anew");
-    let claimed = k.ask(k.dequeue("default", "w1", 15)).await;
-    assert_eq!(ids(&claimed.runs), ["a"]);
-    assert_eq!(claimed.runs[0].input, "2");
-    assert_eq!(k.find("b").await, None);
-}
-
-async fn a_debounced_start_is_not_put_off_beyond_its_longest_wait(store: &dyn Store) {
-    let k = Kit::new(store);
-    for (id, now) in [("a", 0), ("b", 8), ("c", 16), ("d", 24)] {
-        k.ask(call(&k, id, "1", now)).await;
-    }
-    assert_eq!(k.get("a").await.ready_at, at(25));
-}
-
-async fn the_first_debounced_call_is_not_put_off_beyond_its_longest_wait_either(store: &dyn Store) {
-    let k = Kit::new(store);
-    let mut first = call(&k, "a", "1", 0);
-    first.start.ready_at = at(100);
-    assert_eq!(k.ask(first).await, Debounced::New);
-    assert_eq!(k.get("a").await.ready_at, at(25));
-}
-
-async fn a_debounced_start_is_busy_while_its_run_executes(store: &dyn Store) {
-    let k = Kit::new(store);
-    k.ask(call(&k, "a", "1", 0)).await;
-    let claimed = k.ask(k.dequeue("default", "w1", 10)).await;
-    assert_eq!(k.ask(call(&k, "b", "2", 11)).await, Debounced::Busy("a".to_owned()));
-    assert_eq!(k.get("a").await.input, "1");
-    k.finish(&k.lease_of(&claimed)).await;
-    assert_eq!(k.ask(call(&k, "b", "2", 12)).await, Debounced::New);
-}
-
-async fn a_debounced_start_on_an_unknown_queue_is_refused(store: &dyn Store) {
-    let k = Kit::new(store);
-    let mut lost = call(&k, "a", "1", 0);
-    lost.start.queue = "nowhere".to_owned();
-    assert_eq!(k.ask(lost).await, Debounced::NoQueue);
-}
-
-async fn a_debounced_start_with_a_taken_id_is_a_conflict(store: &dyn Store) {
-    let k = Kit::new(store);
-    k.started(k.start("a")).await;
-    assert_eq!(k.ask(call(&k, "a", "2", 0)).await, Debounced::Conflict("input"));
-    let mut same = call(&k, "a", "{\"order\":1}", 0);
-    same.start.seed = 99;
-    assert_eq!(k.ask(same).await, Debounced::Conflict("id"));
 }
