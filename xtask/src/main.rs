@@ -13,6 +13,7 @@ mod servers;
 mod source;
 mod suite;
 mod tidy;
+mod torture;
 mod tree;
 
 use std::path::PathBuf;
@@ -61,6 +62,11 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,
     },
+    /// Run the long forms of the tests: hundreds of kills, thousands of simulated worlds.
+    Torture(torture::Args),
+    /// Run one durable database that is started again when it is killed (used by tests).
+    #[command(hide = true)]
+    Server { kind: servers::Kind },
     /// Keep one server alive until standard input closes (started by `test` and `servers`).
     #[command(hide = true)]
     Guard(servers::guard::Args),
@@ -74,6 +80,8 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Boundaries { root } => check(root, boundaries::check),
         Command::Tidy { root } => check(root, tidy::check),
+        Command::Torture(args) => torture::run(&args),
+        Command::Server { kind } => servers::serve(kind),
         Command::Guard(args) => servers::guard::run(&args),
     };
     match outcome {

@@ -4,7 +4,7 @@
 //! process (`guard`) that holds the other end of a pipe: when the pipe closes, because we are done,
 //! failed, were interrupted or were killed, the guard stops the server and removes the folder.
 //! Servers for tests skip every fsync they can; no test may judge the disk by them. Servers for
-//! benchmarks wait for the disk, as their own defaults say.
+//! benchmarks, and those that tests kill, wait for the disk, as their own defaults say.
 
 pub(crate) mod guard;
 pub(crate) mod install;
@@ -30,6 +30,11 @@ const POLL: Duration = Duration::from_millis(100);
 const ATTEMPTS: usize = 5;
 /// A Unix socket's path has at most 107 bytes; this leaves room for our part of it.
 const TEMP_BYTES_MAX: usize = 60;
+
+/// Files in memory, on most systems.
+const MEMORY: &str = "/dev/shm";
+/// What a server's files may need, in MiB.
+const ROOM_MIB: u64 = 1024;
 
 /// What the tests need a server for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -105,7 +110,7 @@ impl Servers {
         let started: Vec<Result<Server>> = thread::scope(|scope| {
             let starts: Vec<_> = needed
                 .iter()
-                .map(|kind| scope.spawn(|| Server::start(*kind, Durability::Skipped)))
+                .map(|kind| scope.spawn(|| Server::start(*kind, Durability::Skipped, Death::Final)))
                 .collect();
             starts
                 .into_iter()
@@ -119,7 +124,8 @@ impl Servers {
     pub(crate) fn start_durable() -> Result<Self> {
         let kinds = Kind::DATABASES;
         install::ensure(&kinds)?;
-        let started = kinds.into_iter().map(|kind| Server::start(kind, Durability::Full));
+        let started =
+            kinds.into_iter().map(|kind| Server::start(kind, Durability::Full, Death::Final));
         Ok(Self { running: started.collect::<Result<_>>()? })
     }
 
@@ -166,6 +172,21 @@ impl Servers {
     }
 }
 
+/// Runs one durable database for a test that kills it, until standard input closes. Its URL and the
+/// file with its process id are the two lines that are printed once it answers.
+pub(crate) fn serve(kind: Kind) -> Result<u8> {
+    install::ensure(&[kind])?;
+    let server = Server::start(kind, Durability::Full, Death::Revived)?;
+    let pid_file = match kind {
+        Kind::Postgres => postgres::pid_file(&server.folder),
+        Kind::Mariadb => mariadb::pid_file(&server.folder),
+        Kind::Nats => bail!("only databases are killed by tests"),
+    };
+    println!("{}\n{}", kind.url(server.port), pid_file.display());
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+    Ok(0)
+}
+
 fn own((a, b): (&str, &str)) -> (String, String) {
     (a.to_owned(), b.to_owned())
 }
@@ -177,6 +198,15 @@ pub(crate) enum Durability {
     Skipped,
     /// As it does by itself.
     Full,
+}
+
+/// What becomes of a server that was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Death {
+    /// It stays dead.
+    Final,
+    /// Its guard starts it again on the same data.
+    Revived,
 }
 
 /// One running server; dropping it stops it.
@@ -194,9 +224,9 @@ enum Start {
 }
 
 impl Server {
-    fn start(kind: Kind, durability: Durability) -> Result<Self> {
+    fn start(kind: Kind, durability: Durability, death: Death) -> Result<Self> {
         for _ in 0..ATTEMPTS {
-            let mut server = Self::spawn(kind, durability)?;
+            let mut server = Self::spawn(kind, durability, death)?;
             match server.wait_until_ready()? {
                 Start::Ready => return Ok(server),
                 Start::Ended => eprintln!("{}: trying another port", kind.word()),
@@ -205,13 +235,14 @@ impl Server {
         bail!("{} did not come up in {ATTEMPTS} attempts", kind.word())
     }
 
-    fn spawn(kind: Kind, durability: Durability) -> Result<Self> {
-        let folder = fresh_folder()?;
+    fn spawn(kind: Kind, durability: Durability, death: Death) -> Result<Self> {
+        let folder = fresh_folder(death)?;
         let port = free_port()?;
         let guard = Command::new(std::env::current_exe()?)
             .args(["guard", kind.word(), "--port", &port.to_string(), "--folder"])
             .arg(&folder)
             .args((durability == Durability::Full).then_some("--durable"))
+            .args((death == Death::Revived).then_some("--revive"))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             // Out of reach of Ctrl-C: the guard has to outlive us.
@@ -254,9 +285,14 @@ impl Drop for Server {
     }
 }
 
-/// The guard removes it, since it outlives us.
-fn fresh_folder() -> Result<PathBuf> {
-    let mut base = std::env::temp_dir();
+/// The guard removes it, since it outlives us. A server that is killed has its files in memory,
+/// where there is room: what a killed process has written to its files survives it there as it does
+/// on a disk, and the recovery, which waits for every file, takes milliseconds.
+fn fresh_folder(death: Death) -> Result<PathBuf> {
+    let mut base = match death {
+        Death::Revived if has_room(MEMORY) => PathBuf::from(MEMORY),
+        Death::Revived | Death::Final => std::env::temp_dir(),
+    };
     if base.as_os_str().len() > TEMP_BYTES_MAX {
         base = PathBuf::from("/tmp");
     }
@@ -264,6 +300,13 @@ fn fresh_folder() -> Result<PathBuf> {
     let base = fs::canonicalize(&base).with_context(|| format!("finding {}", base.display()))?;
     let folder = tempfile::Builder::new().prefix("steadfast-").tempdir_in(base)?;
     Ok(folder.keep())
+}
+
+/// Whether a folder is there and has room for a server's files.
+fn has_room(folder: &str) -> bool {
+    let free = output("df", &["--output=avail", "--block-size=1M", folder]);
+    let free = free.ok().and_then(|text| text.lines().nth(1)?.trim().parse::<u64>().ok());
+    free.is_some_and(|free| free >= ROOM_MIB)
 }
 
 pub(crate) fn free_port() -> Result<u16> {

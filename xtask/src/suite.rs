@@ -49,6 +49,8 @@ fn run_one(servers: &Servers, program: &str, args: &[String]) -> Result<u8> {
         .args(args)
         .envs(servers.variables())
         .envs(schema::ensure()?)
+        // Tests that kill a database ask it for one of their own.
+        .env("STEADFAST_TEST_XTASK", std::env::current_exe()?)
         .status()
         .with_context(|| format!("running {program}"))?;
     Ok(code(status))

@@ -2,11 +2,12 @@
 //!
 //! Invariants: the pipe is the only signal, so the death of our parent, by whatever cause, is the
 //! order to stop; whatever happens, the folder is gone when the guard is.
-//! Deliberately absent: restarts. A server that ends early is reported and left to the parent.
+//! A server that ends by itself is reported and left to the parent; one that was killed is started
+//! again on the same data where the parent asked for that.
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -36,6 +37,9 @@ pub(crate) struct Args {
     /// Wait for the disk.
     #[arg(long)]
     durable: bool,
+    /// Start the server again when it was killed.
+    #[arg(long)]
+    revive: bool,
 }
 
 /// How to run one kind of server.
@@ -82,11 +86,16 @@ fn keep(args: &Args, closed: &Receiver<()>) -> Result<u8> {
     if has_closed(closed, Duration::ZERO) {
         return Ok(0);
     }
-    let mut server = start(&mut plan.serve, SERVER_LOG)?;
+    let (mut server, mut was_killed) = (start(&mut plan.serve, SERVER_LOG)?, false);
     while !has_closed(closed, POLL) {
-        if server.try_wait()?.is_some() {
+        let Some(status) = server.try_wait()? else { continue };
+        // Once killed, it is tried again and again: at first it may find what is left of its
+        // processes in the way.
+        was_killed |= status.signal().is_some();
+        if !(args.revive && was_killed) {
             return Ok(SERVER_ENDED);
         }
+        server = start(&mut plan.serve, SERVER_LOG)?;
     }
     // Asked more than once: a server that has only just started does not listen yet.
     let deadline = Instant::now() + STOP_LIMIT;

@@ -48,6 +48,11 @@ fn option(name: &str, path: &Path) -> String {
     format!("--{name}={}", path.display())
 }
 
+/// Its first line is the process id.
+pub(super) fn pid_file(folder: &Path) -> PathBuf {
+    folder.join("mysql.pid")
+}
+
 pub(super) fn plan(folder: &Path, port: u16, durable: bool) -> Result<Plan> {
     let [server, installer, _] = programs().context("no MariaDB found")?;
     let datadir = option("datadir", &folder.join("data"));
@@ -57,7 +62,7 @@ pub(super) fn plan(folder: &Path, port: u16, durable: bool) -> Result<Plan> {
     let mut serve = Command::new(server);
     serve.args(["--no-defaults", &datadir, &format!("--port={port}")]);
     serve.arg(option("socket", &socket(folder)));
-    serve.arg(option("pid-file", &folder.join("mysql.pid")));
+    serve.arg(option("pid-file", &pid_file(folder)));
     serve.args(SETTINGS.iter().chain(NOT_DURABLE.iter().filter(|_| !durable)));
     Ok(Plan { account: "mysql", prepare: Some(prepare), serve, stop: None })
 }

@@ -40,6 +40,11 @@ pub(super) fn programs() -> Option<PathBuf> {
     packaged.or_else(|| find_program("postgres")?.parent().map(Path::to_owned).filter(complete))
 }
 
+/// Its first line is the process id.
+pub(super) fn pid_file(folder: &Path) -> PathBuf {
+    folder.join("data/postmaster.pid")
+}
+
 pub(super) fn plan(folder: &Path, port: u16, durable: bool) -> Result<Plan> {
     let programs = programs().context("no Postgres found")?;
     let data = folder.join("data");

@@ -117,6 +117,25 @@ async fn queued(cx: Cx, _: u32) -> Nonces {
     Ok(vec![note(&cx, "one").await?, note(&cx, "two").await?])
 }
 
+/// Knows after a sleep what time it was when it began: replay must not draw it anew.
+async fn clocked(cx: Cx, n: u32) -> Nonces {
+    let began = cx.now().as_micros();
+    let recorded = cx.read("began", move || async move { Ok::<_, Error>(began) }).await?;
+    let early = note(&cx, "early").await?;
+    cx.sleep(Duration::from_millis(100 + u64::from(n % 4) * 100)).await?;
+    let late = note(&cx, "late").await?;
+    match recorded == began {
+        true => Ok(vec![early, late]),
+        false => Err(Error::app(format!("it began at {recorded}, and by a replay at {began}"))),
+    }
+}
+
+/// Carries out the last input that it was given before it began.
+async fn latest(cx: Cx, n: u32) -> Nonces {
+    let seen = note(&cx, "seen").await?;
+    Ok(vec![seen, n.to_string()])
+}
+
 async fn slow(cx: Cx, _: u32) -> Nonces {
     Ok(vec![note(&cx, "slow1").await?, note(&cx, "slow2").await?, note(&cx, "slow3").await?])
 }
@@ -174,6 +193,8 @@ async fn main() -> Result<()> {
         .workflow(once)
         .workflow(keyed)
         .workflow(queued)
+        .workflow(clocked)
+        .workflow(latest)
         .workflow(slow)
         .workflow(stalled)
         .workflow(slotted)

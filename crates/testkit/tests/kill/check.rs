@@ -19,7 +19,7 @@ use steadfast::{RunStatus, StepKind};
 use steadfast_testkit::ledger::Arrival;
 
 use crate::fleet::Life;
-use crate::shapes::{self, Shape};
+use crate::shapes::{self, LATEST, Shape};
 use crate::watch::{Recorded, Watched};
 
 /// How long after a thaw a call still counts as sent before the frost.
@@ -111,6 +111,9 @@ fn one_run(
         expected.insert(1, format!("word of {id}"));
         expected.push("none".to_owned());
     }
+    if shape.workflow == LATEST.workflow {
+        expected.push(row.input.clone());
+    }
     let children = history.runs.values().filter(|child| child.row.parent == *id);
     // In the order of their ids, which is the order in which the parent joins them.
     children.for_each(|child| expected.extend(list(child.row.output.as_deref())));
@@ -133,7 +136,7 @@ fn value(recorded: &Recorded) -> String {
     }
 }
 
-fn list(output: Option<&str>) -> Vec<String> {
+pub(crate) fn list(output: Option<&str>) -> Vec<String> {
     output.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 

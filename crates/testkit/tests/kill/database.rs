@@ -24,7 +24,7 @@ impl Place {
 }
 
 /// Each test uses all the cores there are, and judges times.
-static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+pub(crate) static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Runs a test in a fresh place, if there is a server for it.
 pub(crate) async fn with(kind: DbKind, test: impl AsyncFnOnce(&Place)) {

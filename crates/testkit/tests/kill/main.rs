@@ -13,7 +13,9 @@ mod check;
 mod database;
 mod dice;
 mod fleet;
+mod outage;
 mod scenarios;
+mod server;
 mod shapes;
 mod storm;
 mod watch;
@@ -48,4 +50,12 @@ on_every_store! {
         super::scenarios::slot_returned;
     runs_survive_workers_that_are_killed_again_and_again:
         super::scenarios::many_kills;
+}
+
+/// R82, R91: whatever the server forgets in a crash, no run mixes what it computed before with what
+/// it computes after, and nothing that was acknowledged is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r091_servers_that_are_killed_again_and_again_lose_nothing_that_counts() {
+    let _turn = database::TURN.lock().await;
+    futures::join!(outage::outages(DbKind::Postgres, 20), outage::outages(DbKind::Mysql, 20));
 }

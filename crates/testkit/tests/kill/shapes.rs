@@ -12,7 +12,7 @@ const fn shape(workflow: &'static str, steps: &'static [&'static str]) -> Shape 
 }
 
 /// What a storm submits, in turn.
-pub(crate) static SHAPES: [Shape; 9] = [
+pub(crate) static SHAPES: [Shape; 10] = [
     shape("linear", &["one", "two", "three", "four", "five"]),
     shape("parallel", &["left", "middle", "right"]),
     shape("retry", &["before", "flaky"]),
@@ -22,7 +22,14 @@ pub(crate) static SHAPES: [Shape; 9] = [
     shape("once", &["before", "once"]),
     shape("keyed", &["before", "keyed"]),
     shape("queued", &["one", "two"]),
+    shape("clocked", &["early", "late"]),
 ];
+
+/// A queue without limits: claims from it are the cheapest there are.
+pub(crate) const PLAIN: &str = "plain";
+
+/// Carries out the last input that a debounced call gave it.
+pub(crate) static LATEST: Shape = shape("latest", &["seen"]);
 
 /// A child of the family.
 pub(crate) static MEMBER: Shape = shape("member", &["one", "two"]);

@@ -17,7 +17,7 @@ use crate::check::{self, History};
 use crate::database::Place;
 use crate::dice::Dice;
 use crate::fleet::{Fleet, Recipe};
-use crate::shapes::{SHAPES, Shape};
+use crate::shapes::{PLAIN, SHAPES, Shape};
 use crate::watch::{NARROW, NARROW_MOST, Watch};
 
 /// Worker processes at once.
@@ -29,8 +29,8 @@ const SETTLE: Duration = Duration::from_secs(30);
 
 /// What the tasks of a storm tell each other.
 #[derive(Default)]
-struct Weather {
-    calm: AtomicBool,
+pub(crate) struct Weather {
+    pub(crate) calm: AtomicBool,
     all_submitted: AtomicBool,
     /// Runs that are not over: those of the last sample, and those submitted since.
     open: AtomicUsize,
@@ -59,20 +59,26 @@ impl Drop for Seed {
     }
 }
 
-fn number(variable: &str) -> Option<u64> {
+pub(crate) fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|text| text.parse().ok())
+}
+
+/// What chance is drawn from.
+pub(crate) fn seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    number("STEADFAST_KILL_SEED").unwrap_or(u64::from(now.subsec_nanos()))
 }
 
 /// Kills workers so many times, then judges.
 pub(crate) async fn storm(place: &Place, kills: u64) {
     let kills = number("STEADFAST_KILL_COUNT").unwrap_or(kills);
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let seed = number("STEADFAST_KILL_SEED").unwrap_or(u64::from(now.subsec_nanos()));
+    let seed = seed();
     let repeat = Seed { seed, kills };
     let began = Instant::now();
     let ledger = Ledger::open(&place.dir.path().join("ledger")).unwrap();
     let client = Client::connect(&place.url).await.unwrap();
     client.put_queue(Queue::new(NARROW).concurrency(NARROW_MOST)).await.unwrap();
+    client.put_queue(Queue::new(PLAIN)).await.unwrap();
     let weather = Weather::default();
     let mut fleet = Fleet::new(&place.url, &ledger);
     let mut watch = Watch::new(client.clone(), &ledger);
@@ -174,13 +180,13 @@ fn recipe(place: usize, dice: &mut Dice) -> Recipe {
     Recipe { name, crash_at, ..Recipe::default() }
 }
 
-struct Submission {
-    acked: BTreeMap<String, &'static Shape>,
-    faults: Vec<String>,
+pub(crate) struct Submission {
+    pub(crate) acked: BTreeMap<String, &'static Shape>,
+    pub(crate) faults: Vec<String>,
 }
 
 /// Submits runs as long as the storm lasts, some of them twice at the same time (G1).
-async fn submit(weather: &Weather, url: &str, seed: u64) -> Submission {
+pub(crate) async fn submit(weather: &Weather, url: &str, seed: u64) -> Submission {
     let mut dice = Dice::new(seed ^ 0x5eed);
     let one = Client::connect(url).await.unwrap();
     let other = Client::connect(url).await.unwrap();
@@ -231,7 +237,11 @@ async fn start(
     n: u32,
 ) -> steadfast::Result<Run<Vec<String>>> {
     let call = client.start_named::<Vec<String>>(shape.workflow, &n).id(id);
-    if shape.workflow == "queued" { call.queue(NARROW).await } else { call.await }
+    match shape.workflow {
+        "queued" => call.queue(NARROW).await,
+        "clocked" => call.queue(PLAIN).await,
+        _ => call.await,
+    }
 }
 
 /// Sends a signal and repeats it, as an impatient caller does: the run must get it once.
@@ -246,7 +256,7 @@ async fn signal_twice(client: Client, id: String, wait: Duration) -> Result<(), 
 }
 
 /// Samples the tables until everything submitted is over, or the time to settle is.
-async fn look_on(weather: &Weather, watch: &mut Watch<'_>) {
+pub(crate) async fn look_on(weather: &Weather, watch: &mut Watch<'_>) {
     let mut give_up: Option<Instant> = None;
     loop {
         // Asked before the sample: what was submitted by then is in it.
@@ -264,7 +274,7 @@ async fn look_on(weather: &Weather, watch: &mut Watch<'_>) {
 }
 
 /// Ends the survivors: with nothing to do they leave at once, and in order.
-fn end_all(fleet: &mut Fleet<'_>) -> Vec<String> {
+pub(crate) fn end_all(fleet: &mut Fleet<'_>) -> Vec<String> {
     let mut faults = Vec::new();
     for place in fleet.places() {
         match fleet.end(place, Duration::from_secs(10)) {
@@ -275,7 +285,7 @@ fn end_all(fleet: &mut Fleet<'_>) -> Vec<String> {
     faults
 }
 
-async fn explain_stuck(client: &Client, watch: &Watch<'_>) {
+pub(crate) async fn explain_stuck(client: &Client, watch: &Watch<'_>) {
     for (id, run) in watch.runs.iter().filter(|(_, run)| !run.row.status.is_terminal()) {
         let why = client.explain(id).await;
         eprintln!(
