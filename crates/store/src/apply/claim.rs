@@ -238,16 +238,17 @@ impl Claim<'_> {
         };
         let arrow = arrow(head.status, RunEvent::Claim)?;
         let ids: Vec<&str> = runs.iter().map(|r| r.run_id.as_str()).collect();
+        let stride = tx.claim_stride();
         let set = params! {
             workspace: self.ws, from: arrow.from().as_str(), to: arrow.to().as_str(), run_ids: ids,
-            worker: self.worker, attempt: attempt, stride: 1i64, now: self.now,
+            worker: self.worker, attempt: attempt, stride: stride, now: self.now,
             lease_until: self.until,
         };
         tx.execute("run_claim", set).await?;
         for run in runs.iter_mut() {
             run.status = arrow.to();
             run.worker = self.worker.to_owned();
-            run.epoch += 1;
+            run.epoch += stride;
             run.attempts += attempt;
             run.started_at = run.started_at.or(Some(self.now));
             run.wake_at = self.until;

@@ -108,7 +108,7 @@ pub(super) async fn r091_a_claim_made_again_after_a_crash_fences_the_forgotten_o
     let dequeue = || Dequeue { queue: "plain".into(), ..dequeue(10) };
     let mut forgotten = vec![store.ask(dequeue()).await.unwrap().runs.remove(0)];
     assert_eq!(forgotten[0].epoch, 1);
-    for crash in 1..=3 {
+    for crash in 1..=4 {
         // What a crash leaves: no session, and the row as it was before the claim.
         database
             .execute(
@@ -117,6 +117,12 @@ pub(super) async fn r091_a_claim_made_again_after_a_crash_fences_the_forgotten_o
             )
             .await;
         database.execute("DELETE FROM run").await;
+        if crash > 2 {
+            // Claims from a queue that limits all workers are counted, several statements each.
+            let concurrency = Some(10);
+            let queue = QueueRow { name: "plain".into(), concurrency, ..QueueRow::default() };
+            store.ask(PutQueue { workspace: WS.into(), queue, now: at(1) }).await.unwrap();
+        }
         let again = Start { queue: "plain".into(), input: crash.to_string(), ..start("a", false) };
         store.ask(again).await.unwrap();
         let claimed = store.ask(dequeue()).await.unwrap().runs.remove(0);
