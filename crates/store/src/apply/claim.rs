@@ -332,7 +332,7 @@ pub(super) async fn nothing_to_wake(tx: &mut impl Tx, op: &Wake) -> Result<Optio
     Ok(Some(Claimed { next_at, ..Claimed::default() }))
 }
 
-/// Ends runs whose deadline has passed, whoever executes them; gives them and their children, and
+/// Ends runs whose deadline has passed, whichever worker has them; gives them and their children, and
 /// whether there may be more.
 async fn end_overdue(tx: &mut impl Tx, op: &Wake) -> Result<(Vec<String>, bool), Error> {
     let which = params! {

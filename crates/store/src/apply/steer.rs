@@ -248,7 +248,7 @@ pub(super) async fn fork(tx: &mut impl Tx, op: &Fork) -> Result<Forked, Error> {
     Ok(Forked::Done)
 }
 
-/// What a fork is told whose id is taken: the same request again gets the same answer.
+/// The reply to a fork whose id is taken: the same request again gets the same reply.
 fn compare(op: &Fork, forked_from: &str, request: Option<&str>) -> Forked {
     let known = request.and_then(|request| request.split_once(':'));
     match known {

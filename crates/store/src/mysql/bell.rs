@@ -2,10 +2,10 @@
 //! raise after their commits and read while a caller waits.
 //!
 //! Invariants: nothing here takes a lock of the whole server; reading takes no lock at all. The
-//! counters are raised in commits of their own, after the commits that they tell of, so that no
+//! counters are raised in commits of their own, after the commits that they announce, so that no
 //! other transaction waits for the row. A process that finds no other listener raises nothing. The
-//! server's clock decides which listeners are gone. Callers that share this store are told without
-//! the server. A raised counter that nobody reads in time is no loss: polling finds the work.
+//! server's clock decides which listeners are gone. Callers that share this store are woken without
+//! the server. A raised counter that is read too late loses nothing: polling finds the work.
 //! Deliberately absent: `KILL QUERY` and the process list, which stop every new connection of the
 //! server meanwhile (decision 6).
 

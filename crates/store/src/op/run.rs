@@ -279,7 +279,7 @@ pub struct InLine {
 }
 
 /// Takes runs whose lease ran out or whose wait is over, of any queue, and ends runs whose deadline
-/// has passed, whoever executes them.
+/// has passed, whichever worker has them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wake {
     /// The workspace.

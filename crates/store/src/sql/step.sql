@@ -41,7 +41,7 @@ WHERE workspace = :workspace AND run_id = :run_id AND function_id = :function_id
 -- name: step_clear
 DELETE FROM step WHERE workspace = :workspace AND run_id IN (:run_ids);
 
--- A new version; the owner holds the run's lock, so nobody else numbers one.
+-- A new version. The owner holds the run's lock, so no other process numbers one.
 -- name: value_insert
 INSERT INTO run_value (workspace, run_id, value_key, version, value, generation, function_id, updated_at)
 SELECT run.workspace, run.run_id, :value_key, next.version, :value, run.generation, :function_id, :now

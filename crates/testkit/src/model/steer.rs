@@ -108,7 +108,7 @@ impl Model {
         let before = run.clone();
         let partition = self.partition_now(&op.workspace, run);
         let name = (op.workspace.clone(), before.queue.clone(), before.dedupe_id.clone());
-        // Somebody else may have it by now.
+        // Another run may have it by now.
         let is_free = !before.dedupe_id.is_empty() && !self.dedupes.has(&name);
         if is_free {
             self.dedupes.put(name, Dedupe { run_id: before.run_id.clone() });
