@@ -332,8 +332,8 @@ pub(super) async fn nothing_to_wake(tx: &mut impl Tx, op: &Wake) -> Result<Optio
     Ok(Some(Claimed { next_at, ..Claimed::default() }))
 }
 
-/// Ends runs whose deadline has passed, whichever worker has them; gives them and their children, and
-/// whether there may be more.
+/// Ends runs whose deadline has passed, whichever worker has them; gives them and their children,
+/// and whether there may be more.
 async fn end_overdue(tx: &mut impl Tx, op: &Wake) -> Result<(Vec<String>, bool), Error> {
     let which = params! {
         workspace: &op.workspace, now: op.now, limit: limits::CLAIM_BATCH,

@@ -54,9 +54,9 @@ pub(super) fn open_file(path: &Path) -> Result<Connection, Error> {
 /// every 4000 pages, not every 1000 as it comes: a full batch of slots has about 1000, and a page
 /// that many batches write is copied once. 4000 are still found through one table of its index.
 /// Pages are kept up to 24 MiB: more is the system's to keep, and would look like memory of runs.
-/// `fullfsync`: on macOS, `fsync` alone leaves what was written in the drive's own memory; elsewhere
-/// the setting changes nothing. Plans do not depend on values: otherwise a statement whose values a partial index was compared
-/// with is made anew each time it is used.
+/// `fullfsync`: on macOS, `fsync` alone leaves what was written in the drive's own memory;
+/// elsewhere the setting changes nothing. Plans do not depend on values: otherwise a statement
+/// whose values a partial index was compared with is prepared again each time it is used.
 pub(super) fn prepare(connection: Connection) -> Result<Connection, Error> {
     connection.busy_timeout(Duration::from_secs(5)).map_err(sorted)?;
     connection

@@ -1,9 +1,9 @@
 //! The gate over a SQLite connection: transactions, statements and their values.
 //!
-//! Invariants: what is committed without waiting for the disk, here or by another process, is there
-//! before anything that waits is acknowledged, or the journal begins anew; a statement that is kept is reset after each use
-//! and gives its values back: they would take the places that a connection has for small pieces of
-//! memory, and every statement would have to ask the system for its own.
+//! Invariants: what is committed without waiting for the disk, here or by another process, is on
+//! disk before anything that waits is acknowledged, or the journal begins anew; a cached statement
+//! is reset after each use and its values are cleared: they would take the slots that a connection
+//! has for small pieces of memory, and every statement would have to ask the system for its own.
 
 use std::collections::HashMap;
 use std::future::Future;
