@@ -37,9 +37,15 @@ pub(crate) fn ensure() -> Result<Option<(&'static str, PathBuf)>> {
 
 /// Beside what is built from us: gone when that is cleaned.
 fn folder() -> Result<PathBuf> {
-    let own = std::env::current_exe()?;
-    let target = own.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file());
-    Ok(target.context("this program is not where cargo puts programs")?.to_owned())
+    target_of(&std::env::current_exe()?).context("this program is not where cargo puts programs")
+}
+
+/// The target directory of a program: above its profile, or above `deps` of its profile. Cargo
+/// marks only a directory that it made itself, so there may be no mark to look for.
+fn target_of(program: &Path) -> Option<PathBuf> {
+    let profile = program.parent()?;
+    let profile = if profile.ends_with("deps") { profile.parent()? } else { profile };
+    profile.parent().map(Path::to_owned)
 }
 
 fn fetch(file: &Path) -> Result<()> {
@@ -81,6 +87,13 @@ fn schema_in(validator: &str) -> Result<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_target_directory_is_found_without_a_mark_in_it() {
+        for program in ["/b/debug/xtask", "/b/debug/deps/xtask-0a1b"] {
+            assert_eq!(target_of(Path::new(program)).unwrap(), Path::new("/b"));
+        }
+    }
 
     #[test]
     fn the_schema_is_found_among_the_constants() {
