@@ -1,7 +1,10 @@
 //! Payloads: JSON text with one canonical spelling, so that equal values have equal bytes.
 //!
-//! Invariants: object keys are sorted, numbers survive a round trip, nesting and size are bounded.
+//! Invariants: object keys are sorted, numbers survive a round trip or are refused, nesting and size
+//! are bounded.
 //! Deliberately absent: binary encodings; a payload must be readable in a database shell.
+
+mod finite;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,12 +14,21 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 use crate::limits;
 
+/// A value as JSON, refusing numbers that JSON has none for.
+pub fn value<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<Value> {
+    let refused =
+        |why| Error::invalid("SF-0101", format!("{what} cannot be written as JSON: {why}"));
+    let written = serde_json::to_value(value).map_err(|e| refused(e.to_string()))?;
+    // NaN is written as null, so a value without null needs no second look.
+    let lost = if holds_null(&written) { finite::not_finite(value) } else { None };
+    lost.map_or(Ok(written), |lost| Err(refused(lost)))
+}
+
 /// Encodes a value as canonical JSON text, refusing what is too large or too deep.
 pub fn encode<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<String> {
     // Through `Value` on purpose: its maps can be sorted, so a HashMap in the input cannot change
     // the bytes.
-    let mut value = serde_json::to_value(value)
-        .map_err(|e| Error::invalid("SF-0101", format!("{what} cannot be written as JSON: {e}")))?;
+    let mut value = self::value(what, value)?;
     if depth(&value) > limits::JSON_DEPTH {
         return Err(Error::invalid(
             "SF-0102",
@@ -88,6 +100,20 @@ pub fn digest(text: impl AsRef<[u8]>) -> String {
     let digest = Sha256::digest(text.as_ref());
     let hex: String = digest.iter().map(|b| format!("{b:02x}")).collect();
     format!("sha256:{hex}")
+}
+
+fn holds_null(value: &Value) -> bool {
+    // An explicit stack: a hostile value must not overflow ours.
+    let mut stack = vec![value];
+    while let Some(value) = stack.pop() {
+        match value {
+            Value::Null => return true,
+            Value::Array(items) => stack.extend(items),
+            Value::Object(map) => stack.extend(map.values()),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    false
 }
 
 fn depth(value: &Value) -> usize {

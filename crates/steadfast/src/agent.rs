@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use serde::Serialize;
 use steadfast_core::command::Ingress;
 use steadfast_core::workflow::Call;
-use steadfast_core::{Cx, Error, Result, key};
+use steadfast_core::{Cx, Error, Result, json, key};
 
 use crate::client::Client;
 
@@ -28,8 +28,7 @@ impl Desk {
 /// Proposes a command from within a workflow, once, on behalf of who asked for the workflow. It is
 /// judged as any other; its id is given back.
 pub fn propose<P: Serialize + ?Sized>(cx: &Cx, command_type: &str, payload: &P) -> Call<String> {
-    let made = serde_json::to_value(payload)
-        .map_err(|e| Error::invalid("SF-0101", format!("the payload cannot be written: {e}")));
+    let made = json::value("the payload", payload);
     // Without a key of its own, the same proposal must still be the same command.
     let (cx, name, key) = (cx.clone(), command_type.to_owned(), cx.uuid());
     let body = {

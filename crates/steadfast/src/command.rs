@@ -298,7 +298,5 @@ impl<T: DeserializeOwned> Command<T> {
 }
 
 fn written(payload: impl Serialize) -> Result<serde_json::Value> {
-    serde_json::to_value(payload).map_err(|e| {
-        Error::invalid("SF-0101", format!("the payload cannot be written as JSON: {e}"))
-    })
+    json::value("the payload", &payload)
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use steadfast_core::command::CommandType;
 use steadfast_core::schedule::{Misfire, Overlap, Schedule as Cron};
 use steadfast_core::trigger::{EventMatch, Trigger, When};
-use steadfast_core::{Error, Result, Timestamp};
+use steadfast_core::{Error, Result, Timestamp, json};
 
 use crate::contract::Contracts;
 use crate::flow::router;
@@ -23,7 +23,7 @@ pub struct Schedule {
     id: String,
     cron: Cron,
     enabled: bool,
-    submits: Option<(String, Value)>,
+    submits: Option<(String, Result<Value>)>,
 }
 
 impl Schedule {
@@ -34,7 +34,7 @@ impl Schedule {
 
     /// The command it submits, by type, and the payload with its holes.
     pub fn submits(mut self, command_type: impl Into<String>, payload: impl Serialize) -> Self {
-        let payload = serde_json::to_value(payload).unwrap_or(Value::Null);
+        let payload = json::value("the payload", &payload);
         self.submits = Some((command_type.into(), payload));
         self
     }
@@ -118,7 +118,7 @@ pub struct OnEvent {
     id: String,
     event: EventMatch,
     enabled: bool,
-    submits: Option<(String, Value)>,
+    submits: Option<(String, Result<Value>)>,
 }
 
 impl OnEvent {
@@ -136,7 +136,7 @@ impl OnEvent {
 
     /// The command it submits, by type, and the payload with its holes.
     pub fn submits(mut self, command_type: impl Into<String>, payload: impl Serialize) -> Self {
-        let payload = serde_json::to_value(payload).unwrap_or(Value::Null);
+        let payload = json::value("the payload", &payload);
         self.submits = Some((command_type.into(), payload));
         self
     }
@@ -157,12 +157,13 @@ fn make(
     trigger_id: String,
     enabled: bool,
     when: When,
-    submits: Option<(String, Value)>,
+    submits: Option<(String, Result<Value>)>,
     contracts: &Contracts,
 ) -> Result<Trigger> {
     let (command_type, payload) = submits.ok_or_else(|| {
         Error::invalid("SF-0603", format!("trigger \"{trigger_id}\": submits nothing"))
     })?;
+    let payload = payload?;
     let registered = contracts.get(&command_type)?;
     let command = CommandType::clone(&registered.command);
     let trigger = Trigger { trigger_id, enabled, when, command, payload };

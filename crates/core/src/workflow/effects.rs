@@ -87,15 +87,16 @@ impl Effect {
 
     /// What it is done with: kept in the ledger, judged by policies, bound to approvals.
     pub fn payload(mut self, payload: impl Serialize) -> Self {
-        self.payload = serde_json::to_value(payload).map_err(|e| {
-            Error::invalid("SF-0101", format!("the effect's payload cannot be written: {e}"))
-        });
+        self.payload = json::value("the effect's payload", &payload);
         self
     }
 
     /// What it yields in a dry run, in which nothing is done.
     pub fn dry(mut self, value: impl Serialize) -> Self {
-        self.dry = serde_json::to_value(value).ok();
+        match json::value("the effect's dry value", &value) {
+            Ok(value) => self.dry = Some(value),
+            Err(refusal) => self.payload = self.payload.and(Err(refusal)),
+        }
         self
     }
 
