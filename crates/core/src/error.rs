@@ -107,6 +107,10 @@ impl Error {
     /// An error of a class with a stable code.
     pub fn new(class: ErrorClass, code: &str, message: impl Into<String>) -> Self {
         let mut message = message.into();
+        if message.contains('\0') {
+            // No database keeps it in every column, and what failed has to be told.
+            message = message.replace('\0', "\u{FFFD}");
+        }
         if message.len() > limits::MESSAGE_BYTES {
             let mut end = limits::MESSAGE_BYTES;
             while !message.is_char_boundary(end) {
@@ -141,7 +145,7 @@ impl Error {
     pub fn typed<E: Serialize + fmt::Display + 'static>(error: &E) -> Self {
         let mut made = Self::app(error.to_string());
         made.0.kind = Some(std::any::type_name::<E>().to_owned());
-        made.0.data = serde_json::to_value(error).ok();
+        made.0.data = crate::json::value("the error", error).ok();
         made
     }
 

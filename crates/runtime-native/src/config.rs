@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use steadfast_core::{Error, Result};
+
 /// How a worker behaves.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -22,6 +24,23 @@ pub struct Config {
     pub linger: Duration,
     /// How long a shutdown waits for steps under way.
     pub drain: Duration,
+}
+
+impl Config {
+    /// Refuses times that cannot be kept, instead of keeping others.
+    pub(crate) fn check(&self) -> Result<()> {
+        let (least, most) = self.poll;
+        let why = if self.lease.is_zero() {
+            "a lease of no time would lose every run at once".to_owned()
+        } else if least > most {
+            format!(
+                "the shortest time between two polls, {least:?}, is above the longest, {most:?}"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Error::invalid("SF-0125", why))
+    }
 }
 
 impl Default for Config {

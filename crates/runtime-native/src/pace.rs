@@ -16,7 +16,6 @@ const DEAF: (Duration, Duration) = (Duration::from_millis(2), Duration::from_mil
 
 impl Pace {
     pub(crate) fn new((least, most): (Duration, Duration)) -> Self {
-        let most = most.max(least);
         Self { now: Duration::from_secs(1).clamp(least, most), least, most, deaf: Duration::ZERO }
     }
 

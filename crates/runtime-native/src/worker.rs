@@ -60,6 +60,7 @@ impl Worker {
         config: Config,
     ) -> Result<Self> {
         key::check_workspace(&config.workspace)?;
+        config.check()?;
         let incarnation = new_id(&*env);
         let id = match config.name.is_empty() {
             true => incarnation,

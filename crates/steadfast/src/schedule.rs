@@ -96,11 +96,16 @@ impl ScheduleHandle {
         Ok(self.client.scheduler.planner(&self.info().await?)?.calendar.clone())
     }
 
-    /// Its next nominal times.
+    /// Its next nominal times: 1 to [`limits::PAGE_ROWS`].
     pub async fn next(&self, count: usize) -> Result<Vec<Timestamp>> {
+        if !(1..=limits::PAGE_ROWS).contains(&count) {
+            let most = limits::PAGE_ROWS;
+            let why = format!("{count} nominal times; 1 to {most} may be asked for at a time");
+            return Err(Error::invalid("SF-0124", why));
+        }
         let calendar = self.calendar().await?;
         let now = self.client.inner.now();
-        Ok(calendar.between(now, Timestamp::NEVER).take(count.min(limits::PAGE_ROWS)).collect())
+        Ok(calendar.between(now, Timestamp::NEVER).take(count).collect())
     }
 
     /// What became of its latest nominal times, oldest first.

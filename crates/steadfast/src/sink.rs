@@ -70,9 +70,9 @@ impl Sink {
         self
     }
 
-    /// Attempts before an event becomes a dead letter (12 by default).
+    /// Attempts before an event becomes a dead letter: 12 by default, 1 at least.
     pub fn attempts(mut self, most: u32) -> Self {
-        self.attempts = most.max(1);
+        self.attempts = most;
         self
     }
 
@@ -80,6 +80,10 @@ impl Sink {
         key::check("sink's name", &self.name)?;
         if self.name.len() > limits::SINK_BYTES {
             let text = format!("the sink's name is longer than {} bytes", limits::SINK_BYTES);
+            return Err(Error::invalid("SF-0903", text));
+        }
+        if self.attempts == 0 {
+            let text = format!("sink \"{}\" makes no attempt; 1 is the least", self.name);
             return Err(Error::invalid("SF-0903", text));
         }
         let unknown = self.purposes.iter().find(|p| !PURPOSES.contains(&p.as_str()));

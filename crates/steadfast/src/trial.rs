@@ -158,6 +158,7 @@ impl Client {
     pub async fn past(&self, which: ListCommands) -> Result<Vec<(CommandRow, Trial)>> {
         let (mut left, mut after, mut past) = (which.limit, which.after.clone(), Vec::new());
         loop {
+            // In pages, up to as many as were asked for; none at all is refused by the store.
             let limit = left.min(limits::PAGE_ROWS);
             let page = self.commands(ListCommands { after, limit, ..which.clone() }).await?;
             left -= page.commands.len().min(left);

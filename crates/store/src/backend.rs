@@ -1,7 +1,8 @@
 //! What the backends share: the job that travels to a writer, and patience with the database.
 //!
 //! Invariants: an operation that fails in a way that may pass is tried again until it succeeds,
-//! with waits of 1 s doubling to 60 s, each times a random factor of 0.5 to 1.5; one that will not
+//! with waits of 1 s doubling to 60 s, each times a random factor of 0.5 to 1.5; a full disk is
+//! tried twice a second, so that an answer follows soon after there is room; an error that will not
 //! pass is reported at once. Every operation is idempotent, so an ambiguous outcome is tried again
 //! too.
 
@@ -43,12 +44,29 @@ impl Backoff {
     }
 }
 
+/// How often a full disk is tried: a failed write costs it next to nothing, and whoever makes room
+/// waits for the answer.
+const FULL: Duration = Duration::from_millis(500);
+
 /// A random number in 0.0..1.0, from the hasher's own seed: good enough to spread retries.
 pub(crate) fn random() -> f64 {
     let bits = RandomState::new().build_hasher().finish() >> 11;
     #[allow(clippy::cast_precision_loss, reason = "53 bits fit a double exactly")]
     let fraction = bits as f64 / (1u64 << 53) as f64;
     fraction
+}
+
+/// Has an operation carried out, unless it asks for what no database is asked for.
+pub(crate) async fn carry_out<Fut>(
+    op: Op,
+    mut once: impl FnMut(Arc<Op>) -> Fut,
+) -> Result<Reply, Error>
+where
+    Fut: Future<Output = Result<Reply, Error>>,
+{
+    op.check()?;
+    let (name, op) = (op.name(), Arc::new(op));
+    patiently(name, move || once(op.clone())).await
 }
 
 /// Tries until the answer is final.
@@ -63,7 +81,10 @@ where
     loop {
         match attempt().await {
             Err(error) if error.is_retryable() => {
-                let wait = backoff.wait(random());
+                let wait = match error {
+                    Error::Full(_) => FULL,
+                    _ => backoff.wait(random()),
+                };
                 tracing::warn!(%error, operation = what, ?wait, "the store will try again");
                 tokio::time::sleep(wait).await;
             }
@@ -86,6 +107,26 @@ mod tests {
         assert!(Backoff::new().wait(0.999_999) < Duration::from_millis(1500));
         let drawn: Vec<f64> = (0..100).map(|_| random()).collect();
         assert!(drawn.iter().all(|r| (0.0..1.0).contains(r)));
+    }
+
+    /// R82: however long it was full, and whatever failed before.
+    #[tokio::test(start_paused = true)]
+    async fn r082_a_full_disk_is_tried_twice_a_second() {
+        let began = tokio::time::Instant::now();
+        let (tries, room_after) = (std::cell::Cell::new(0u32), Duration::from_secs(600));
+        let answer = patiently("test", || {
+            tries.set(tries.get() + 1);
+            let answer = match began.elapsed() {
+                _ if tries.get() <= 3 => Err(Error::Transient("down".into())),
+                passed if passed < room_after => Err(Error::Full("no space left".into())),
+                _ => Ok(7),
+            };
+            async { answer }
+        });
+        assert_eq!(answer.await, Ok(7));
+        let late = began.elapsed() - room_after;
+        assert!(late <= Duration::from_millis(500), "{late:?}");
+        assert!((1180..=1210).contains(&tries.get()), "{}", tries.get());
     }
 
     /// R82

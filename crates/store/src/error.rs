@@ -11,8 +11,13 @@ use std::fmt;
 pub enum Error {
     /// May pass: connection lost before commit, deadlock, busy, failover. Nothing was written.
     Transient(String),
+    /// There is no space left. Nothing was written; it passes when somebody makes room.
+    Full(String),
     /// The outcome is unknown: the connection was cut while the commit was under way.
     Ambiguous(String),
+    /// The request itself cannot be carried out on any database: a page of no rows, a text with
+    /// a NUL character. Nothing was asked of the database.
+    Invalid(String),
     /// The database refused a value or a constraint: trying again will not help.
     Refused(String),
     /// The schema or a stored value is not one this version can work with.
@@ -26,8 +31,8 @@ impl Error {
     /// one may too.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Transient(_) | Self::Ambiguous(_) => true,
-            Self::Refused(_) | Self::Incompatible(_) | Self::Closed => false,
+            Self::Transient(_) | Self::Full(_) | Self::Ambiguous(_) => true,
+            Self::Invalid(_) | Self::Refused(_) | Self::Incompatible(_) | Self::Closed => false,
         }
     }
 }
@@ -36,7 +41,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Transient(what) => write!(f, "the database is not reachable right now: {what}"),
+            Self::Full(what) => write!(f, "the database has no space left: {what}"),
             Self::Ambiguous(what) => write!(f, "the outcome of a commit is unknown: {what}"),
+            Self::Invalid(what) => f.write_str(what),
             Self::Refused(what) => write!(f, "the database refused: {what}"),
             Self::Incompatible(what) => write!(f, "the database does not fit this version: {what}"),
             Self::Closed => f.write_str("the store is closed"),
@@ -49,7 +56,9 @@ impl std::error::Error for Error {}
 impl From<Error> for steadfast_core::Error {
     fn from(error: Error) -> Self {
         let code = match &error {
+            Error::Invalid(what) => return steadfast_core::Error::invalid("SF-0124", what),
             Error::Transient(_) => "SF-0401",
+            Error::Full(_) => "SF-0406",
             Error::Ambiguous(_) => "SF-0402",
             Error::Refused(_) => "SF-0403",
             Error::Incompatible(_) => "SF-0404",

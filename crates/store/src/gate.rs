@@ -26,6 +26,20 @@ pub(crate) enum Value<'a> {
     Rows(Vec<Fields<'a>>),
 }
 
+impl Value<'_> {
+    /// Whether a text in it holds a NUL character.
+    pub(crate) fn holds_nul(&self) -> bool {
+        let nul = |text: &str| text.as_bytes().contains(&0);
+        match self {
+            Self::Int(_) | Self::IntColumn(_) => false,
+            Self::Text(text) => text.as_deref().is_some_and(nul),
+            Self::Texts(texts) => texts.iter().any(|text| nul(text)),
+            Self::TextColumn(texts) => texts.iter().flatten().any(|text| nul(text)),
+            Self::Rows(rows) => rows.iter().flatten().any(|(_, value)| value.holds_nul()),
+        }
+    }
+}
+
 /// A parameter in its place: lists are spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound<'a> {

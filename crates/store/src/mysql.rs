@@ -21,7 +21,7 @@ use tokio::sync::futures::Notified;
 pub use mysql_async;
 pub use work::{Work, failed, start_in};
 
-use crate::backend::patiently;
+use crate::backend::{carry_out, patiently};
 use crate::bell::{Bell, News};
 use crate::error::Error;
 use crate::lane::Lanes;
@@ -90,8 +90,7 @@ impl Mysql {
 
 impl Store for Mysql {
     fn call(&self, op: Op) -> BoxFuture<'_, Result<Reply, Error>> {
-        let (name, op) = (op.name(), Arc::new(op));
-        Box::pin(patiently(name, move || self.once(op.clone())))
+        Box::pin(carry_out(op, |op| self.once(op)))
     }
 
     fn tally(&self) -> Tally {

@@ -6,6 +6,7 @@
 //! Deliberately absent: anything that needs two operations to be safe.
 
 mod approval;
+mod check;
 mod command;
 mod govern;
 mod meter;

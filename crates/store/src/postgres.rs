@@ -26,7 +26,7 @@ use steadfast_core::driver::Outcome;
 pub use tokio_postgres;
 pub use work::{Work, failed, start_in};
 
-use crate::backend::patiently;
+use crate::backend::{carry_out, patiently};
 use crate::bell::{Bell, News};
 use crate::error::Error;
 use crate::lane::Lanes;
@@ -88,8 +88,7 @@ impl Postgres {
 
 impl Store for Postgres {
     fn call(&self, op: Op) -> BoxFuture<'_, Result<Reply, Error>> {
-        let (name, op) = (op.name(), Arc::new(op));
-        Box::pin(patiently(name, move || self.once(op.clone())))
+        Box::pin(carry_out(op, |op| self.once(op)))
     }
 
     fn tally(&self) -> Tally {

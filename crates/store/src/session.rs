@@ -25,6 +25,8 @@ pub(crate) enum Fault {
     Contended,
     /// The connection or its server cannot be used: another connection is needed.
     Down,
+    /// The server has no space left: as long as that is so, another connection fails as well.
+    Full,
     /// The database's last word.
     Final,
 }
@@ -34,6 +36,7 @@ impl Fault {
     pub(crate) fn error(self, text: String) -> Error {
         match self {
             Fault::Contended | Fault::Down => Error::Transient(text),
+            Fault::Full => Error::Full(text),
             Fault::Final => Error::Refused(text),
         }
     }
@@ -224,7 +227,9 @@ pub(crate) async fn commit<S: Session>(session: &mut S) -> Result<(), Error> {
 /// A fault of the connection while a commit was under way leaves the outcome unknown.
 fn in_commit<S: Session, T>(session: &S, done: Result<T, Error>) -> Result<T, Error> {
     match done {
-        Err(Error::Transient(text)) if !session.is_usable() => Err(Error::Ambiguous(text)),
+        Err(Error::Transient(text) | Error::Full(text)) if !session.is_usable() => {
+            Err(Error::Ambiguous(text))
+        }
         done => done,
     }
 }

@@ -28,7 +28,7 @@ pub use rusqlite;
 pub use work::{Work, start_in};
 
 use crate::apply;
-use crate::backend::{Job, patiently};
+use crate::backend::{Job, carry_out, patiently};
 use crate::error::Error;
 use crate::lookout::{self, Lookout, Seat};
 use crate::op::{Op, Record, Reply, Store, Written};
@@ -197,8 +197,7 @@ fn read(
 
 impl Store for Sqlite {
     fn call(&self, op: Op) -> BoxFuture<'_, Result<Reply, Error>> {
-        let (name, op) = (op.name(), Arc::new(op));
-        Box::pin(patiently(name, move || self.once(op.clone())))
+        Box::pin(carry_out(op, |op| self.once(op)))
     }
 
     fn tally(&self) -> Tally {

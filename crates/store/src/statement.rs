@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{LazyLock, Mutex};
 
 use crate::dialect::Dialect;
+use crate::error::Error;
 use crate::gate::{Bound, Fields, Params, Value};
 
 /// What a new database is made of, in order.
@@ -141,8 +142,13 @@ fn list_width(dialect: Dialect, value: &Value<'_>) -> Option<usize> {
 
 impl Rendered {
     /// The values in the statement's order, lists and rows spread and padded with their last
-    /// element.
-    pub(crate) fn bind<'a>(&self, params: Params<'a>) -> Vec<Bound<'a>> {
+    /// element. An error if a text holds a NUL character, which Postgres cannot store: what one
+    /// database refuses, all refuse.
+    pub(crate) fn bind<'a>(&self, params: Params<'a>) -> Result<Vec<Bound<'a>>, Error> {
+        if let Some((name, _)) = params.iter().find(|(_, value)| value.holds_nul()) {
+            let why = format!("the text given for {name} holds a NUL character (U+0000)");
+            return Err(Error::Invalid(why));
+        }
         let mut values = Vec::with_capacity(self.order.len());
         let rows = rows(params);
         for slot in &self.order {
@@ -168,7 +174,7 @@ impl Rendered {
                 }
             }
         }
-        values
+        Ok(values)
     }
 }
 
@@ -311,7 +317,7 @@ mod tests {
         };
         let rendered = render(Dialect::Sqlite, "run_owned", "", params);
         assert!(rendered.sql.contains("workspace = ?1 AND run_id IN (?2, ?3, ?4, ?5)"));
-        let texts: Vec<_> = rendered.bind(params).into_iter().skip(1).take(4).collect();
+        let texts: Vec<_> = rendered.bind(params).unwrap().into_iter().skip(1).take(4).collect();
         assert_eq!(texts, ["a", "b", "c", "c"].map(|text| Bound::Text(Some(text))));
     }
 
@@ -323,7 +329,7 @@ mod tests {
         };
         let rendered = render(Dialect::Postgres, "step_clear", "", params);
         assert!(rendered.sql.contains("run_id = ANY($2::text[])"), "{}", rendered.sql);
-        assert_eq!(rendered.bind(params).len(), 2);
+        assert_eq!(rendered.bind(params).unwrap().len(), 2);
     }
 
     #[test]
@@ -334,7 +340,7 @@ mod tests {
         let rendered = render(Dialect::Mysql, "many_run_end", "", params);
         assert!(rendered.sql.contains("status = CASE run_id WHEN ? THEN ? WHEN ? THEN ? WHEN"));
         assert!(rendered.sql.ends_with("workspace = ? AND run_id IN (?, ?, ?, ?)"));
-        let values = rendered.bind(params);
+        let values = rendered.bind(params).unwrap();
         let texts: Vec<_> = values.iter().rev().take(5).rev().copied().collect();
         assert_eq!(texts, ["w", "a", "b", "c", "c"].map(|text| Bound::Text(Some(text))));
         assert_eq!(rendered.sql.matches('?').count(), values.len());

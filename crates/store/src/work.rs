@@ -54,9 +54,9 @@ pub(crate) async fn transact<C: Connect>(
 }
 
 /// Whether the work failed for a reason of the database's that may pass. The codes are those of
-/// [`Error::Transient`] and [`Error::Ambiguous`].
+/// [`Error::Transient`], [`Error::Ambiguous`] and [`Error::Full`].
 pub(crate) fn passes(error: &steadfast_core::Error) -> bool {
-    ["SF-0401", "SF-0402"].contains(&error.code())
+    ["SF-0401", "SF-0402", "SF-0406"].contains(&error.code())
 }
 
 /// What is answered under a void lease: nothing was run, so the outcome is what the caller had.
@@ -85,7 +85,7 @@ pub(crate) fn written(reply: Reply) -> Written {
 /// An error of a commit: unlike before it, a fault of the connection leaves the outcome unknown.
 pub(crate) fn in_commit(error: Error) -> Error {
     match error {
-        Error::Transient(text) => Error::Ambiguous(text),
+        Error::Transient(text) | Error::Full(text) => Error::Ambiguous(text),
         other => other,
     }
 }

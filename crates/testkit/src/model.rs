@@ -18,6 +18,7 @@ mod own;
 mod publish;
 mod queue;
 mod read;
+mod request;
 mod saga;
 mod settle;
 mod start;
@@ -154,7 +155,7 @@ impl Model {
 
     /// Carries out one operation.
     pub fn apply(&mut self, op: &Op) -> Result<Reply, Error> {
-        let reply = self.dispatch(op);
+        let reply = request::check(op).and_then(|()| self.dispatch(op));
         match &reply {
             Ok(reply) if !takes_back(reply) => self.each(&mut |t| t.keep()),
             _ => self.each(&mut |t| t.take_back()),
@@ -244,7 +245,7 @@ impl Model {
             Op::ListActivities(op) => Reply::ListActivities(self.list_activities(op)),
             Op::GetRun(op) => Reply::GetRun(self.get_run(op)),
             Op::ListRuns(op) => Reply::ListRuns(self.list_runs(op)),
-            Op::ListSteps(op) => Reply::ListSteps(self.list_steps(op)?),
+            Op::ListSteps(op) => Reply::ListSteps(self.list_steps(op)),
             Op::Load(op) => Reply::Load(self.load(op)),
             Op::GetValue(op) => Reply::GetValue(self.get_value(op)),
             Op::ReadStream(op) => Reply::ReadStream(self.read_stream(op)),

@@ -280,7 +280,7 @@ pub(super) async fn settle(
     op: &SettleApprovals,
 ) -> Result<SettledApprovals, Error> {
     let ws = op.workspace.as_str();
-    let limit = op.limit.min(steadfast_core::limits::PURGE_BATCH);
+    let limit = op.limit;
     let which = params! { workspace: ws, now: op.now, limit: limit };
     let rows = tx.query("approval_due", which).await?;
     let due: Vec<_> = rows.into_iter().map(|mut row| row.text()).collect::<Result<_, _>>()?;
@@ -311,10 +311,8 @@ pub(super) async fn settle(
 
 pub(super) async fn list(tx: &mut impl Tx, op: &ListApprovals) -> Result<Approvals, Error> {
     let mut texts = vec!["1 = 1"];
-    let mut given: Vec<(&'static str, Value<'_>)> = vec![
-        ("workspace", Value::from(&op.workspace)),
-        ("limit", Value::from(op.limit.clamp(1, steadfast_core::limits::PAGE_ROWS))),
-    ];
+    let mut given: Vec<(&'static str, Value<'_>)> =
+        vec![("workspace", Value::from(&op.workspace)), ("limit", Value::from(op.limit))];
     let wanted = [
         ("approval_id", "approval_id = :approval_id", op.approval_id.as_deref()),
         ("command_id", "command_id = :command_id", op.command_id.as_deref()),

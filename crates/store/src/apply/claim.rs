@@ -25,7 +25,7 @@ pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, E
     if queue.paused {
         return Ok(claimed);
     }
-    let limit = op.limit.min(limits::CLAIM_BATCH);
+    let limit = op.limit;
     let partitions = partitions(tx, op, &queue).await?;
     let mut looked = partitions.is_empty();
     for partition in partitions {
@@ -97,7 +97,7 @@ async fn claim_at_once(
 ) -> Result<(Vec<(InLine, RunRow)>, Option<i64>), Error> {
     let arrow = arrow(RunStatus::Enqueued, RunEvent::Claim)?;
     let mut set = fields! {
-        workspace: &op.workspace, queue: &op.queue, limit: op.limit.min(limits::CLAIM_BATCH),
+        workspace: &op.workspace, queue: &op.queue, limit: op.limit,
         has: has, app_version: &op.app_version, workflows: op.workflows.clone(),
         to: arrow.to().as_str(), worker: &op.worker, attempt: 1i64, stride: tx.claim_stride(),
         lease_until: op.lease_until, now: op.now,
@@ -365,7 +365,7 @@ pub(super) async fn wake(tx: &mut impl Tx, op: &Wake) -> Result<Claimed, Error> 
     let at = params! {
         workspace: &op.workspace, now: op.now, app_version: &op.app_version,
         workflows: op.workflows.clone(), full_queues: full_queues, full_places: full_places,
-        limit: op.limit.min(limits::CLAIM_BATCH),
+        limit: op.limit,
     };
     let found = rows::runs(tx.query("run_wake_select", at).await?)?;
     let mut claimed = Claimed { overdue, ..Claimed::default() };

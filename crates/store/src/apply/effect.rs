@@ -326,10 +326,8 @@ pub(super) async fn contradicts(
 
 pub(super) async fn list(tx: &mut impl Tx, op: &ListEffects) -> Result<Effects, Error> {
     let mut texts = vec!["1 = 1"];
-    let mut given: Vec<(&'static str, Value<'_>)> = vec![
-        ("workspace", Value::from(&op.workspace)),
-        ("limit", Value::from(op.limit.clamp(1, steadfast_core::limits::PAGE_ROWS))),
-    ];
+    let mut given: Vec<(&'static str, Value<'_>)> =
+        vec![("workspace", Value::from(&op.workspace)), ("limit", Value::from(op.limit))];
     let wanted = [
         ("command_id", "command_id = :command_id", op.command_id.as_deref()),
         ("idempotency_key", "idempotency_key = :idempotency_key", op.key.as_deref()),
@@ -390,10 +388,8 @@ pub(super) async fn invocations(
     op: &ListInvocations,
 ) -> Result<Invocations, Error> {
     let mut texts = vec!["1 = 1"];
-    let mut given: Vec<(&'static str, Value<'_>)> = vec![
-        ("workspace", Value::from(&op.workspace)),
-        ("limit", Value::from(op.limit.clamp(1, steadfast_core::limits::PAGE_ROWS))),
-    ];
+    let mut given: Vec<(&'static str, Value<'_>)> =
+        vec![("workspace", Value::from(&op.workspace)), ("limit", Value::from(op.limit))];
     if let Some(id) = &op.command_id {
         texts.push("command_id = :command_id");
         given.push(("command_id", Value::from(id)));

@@ -186,10 +186,8 @@ pub(super) async fn insert(tx: &mut impl Tx, ws: &str, event: &EventRow) -> Resu
 
 pub(super) async fn list(tx: &mut impl Tx, op: &ListEvents) -> Result<EventPage, Error> {
     let mut texts = vec!["1 = 1"];
-    let mut given: Vec<(&'static str, Value<'_>)> = vec![
-        ("workspace", Value::from(&op.workspace)),
-        ("limit", Value::from(op.limit.clamp(1, steadfast_core::limits::PAGE_ROWS))),
-    ];
+    let mut given: Vec<(&'static str, Value<'_>)> =
+        vec![("workspace", Value::from(&op.workspace)), ("limit", Value::from(op.limit))];
     if let Some(id) = &op.command_id {
         // By the ids, which begin with the command's.
         texts.push("command_id = :command_id AND event_id >= :first AND event_id < :last");

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use steadfast_core::{Timestamp, limits};
+use steadfast_core::Timestamp;
 
 use crate::error::Error;
 use crate::gate::{Row, Tx, Value, first, params};
@@ -154,7 +154,7 @@ fn reported(health: &Health, meter: Meter, now: Timestamp) -> Meter {
 }
 
 pub(super) async fn sweep(tx: &mut impl Tx, op: &SweepMeters) -> Result<Swept, Error> {
-    let (ws, limit) = (op.workspace.as_str(), op.limit.clamp(1, limits::PURGE_BATCH));
+    let (ws, limit) = (op.workspace.as_str(), op.limit);
     let (first, last) = (BUDGET_METERS, BUDGET_METERS_END);
     let which = params! { workspace: ws, now: op.now, limit: limit, first: first, last: last };
     let rows = tx.query("meter_past", which).await?;
@@ -174,7 +174,7 @@ pub(super) async fn budgets(tx: &mut impl Tx, op: &ListBudgets) -> Result<Budget
         ("first", Value::from(BUDGET_METERS)),
         ("last", Value::from(BUDGET_METERS_END)),
         ("after", Value::from(op.after.as_deref().unwrap_or_default())),
-        ("limit", Value::from(op.limit.clamp(1, limits::PAGE_ROWS))),
+        ("limit", Value::from(op.limit)),
     ];
     if !op.meters.is_empty() {
         texts.push("meter IN (:meters)");

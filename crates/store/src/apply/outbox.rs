@@ -107,7 +107,7 @@ pub(super) async fn take(tx: &mut impl Tx, op: &TakeOutbox) -> Result<Outbox, Er
     if tx.execute("sink_take", mine).await? != 1 {
         return Ok(Outbox::Held);
     }
-    let limit = op.limit.clamp(1, limits::OUTBOX_BATCH);
+    let limit = op.limit;
     let (due, parked) = due(tx, op, limit).await?;
     let room = if parked.len() < limits::PARKED_EVENTS { limit - due.len() } else { 0 };
     let mut fresh = Vec::new();
@@ -250,10 +250,8 @@ pub(super) async fn list(tx: &mut impl Tx, op: &ListSinks) -> Result<Sinks, Erro
 
 pub(super) async fn dead(tx: &mut impl Tx, op: &ListDead) -> Result<DeadLetters, Error> {
     let mut texts = vec!["1 = 1"];
-    let mut given: Vec<(&'static str, Value<'_>)> = vec![
-        ("workspace", Value::from(&op.workspace)),
-        ("limit", Value::from(op.limit.clamp(1, limits::PAGE_ROWS))),
-    ];
+    let mut given: Vec<(&'static str, Value<'_>)> =
+        vec![("workspace", Value::from(&op.workspace)), ("limit", Value::from(op.limit))];
     if let Some(sink) = &op.sink {
         texts.push("sink = :sink");
         given.push(("sink", Value::from(sink)));

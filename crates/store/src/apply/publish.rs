@@ -37,7 +37,7 @@ pub(super) async fn head(tx: &mut impl Tx, ws: &str) -> Result<Option<Anchor>, E
 pub(super) async fn seal(tx: &mut impl Tx, op: &Seal) -> Result<Sealed, Error> {
     let ws = op.workspace.as_str();
     let known = head(tx, ws).await?;
-    let new = unsealed(tx, ws, op.limit.clamp(1, limits::SEAL_BATCH)).await?;
+    let new = unsealed(tx, ws, op.limit).await?;
     let before = known.clone().unwrap_or_else(|| no_chain(ws));
     if new.is_empty() {
         return Ok(Sealed::Done(0, before));
@@ -125,7 +125,7 @@ async fn waiting(
 
 pub(super) async fn read_chain(tx: &mut impl Tx, op: &ReadChain) -> Result<ChainPage, Error> {
     let ws = op.workspace.as_str();
-    let limit = op.limit.clamp(1, limits::PAGE_ROWS);
+    let limit = op.limit;
     let row = first(tx, "chain_get", params! { workspace: ws }).await?;
     let ends = match row.map(ends).transpose()? {
         Some(ends) => ends,
@@ -163,7 +163,7 @@ pub(super) async fn retain(tx: &mut impl Tx, op: &Retain) -> Result<Retained, Er
     let lowest = lowest.map(|mut row| row.opt_int()).transpose()?.flatten();
     let old = params! {
         workspace: ws, before: op.before, purpose: &op.purpose, told_by: Removal::TYPE,
-        upto: lowest.unwrap_or(i64::MAX), limit: op.limit.clamp(1, limits::PURGE_BATCH),
+        upto: lowest.unwrap_or(i64::MAX), limit: op.limit,
     };
     let mut numbers = Vec::new();
     for row in tx.query("event_old", old).await? {

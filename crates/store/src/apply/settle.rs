@@ -18,7 +18,7 @@ pub(super) async fn settle(tx: &mut impl Tx, op: &SettleCommands) -> Result<Sett
         let settled = left_by(tx, ws, left, op.now).await?;
         return Ok(Settled(settled.then(|| left.command_id.clone()).into_iter().collect()));
     }
-    let limit = op.limit.min(steadfast_core::limits::PURGE_BATCH);
+    let limit = op.limit;
     let which = params! { workspace: ws, now: op.now, limit: limit };
     let rows = tx.query("command_due", which).await?;
     let due: Vec<_> = rows.into_iter().map(|mut row| row.text()).collect::<Result<_, _>>()?;

@@ -3,7 +3,7 @@
 //! Invariants: a cancel is decided by the commit order, and a loser is told so; a fork never
 //! touches its source; a purge removes only runs that are over.
 
-use steadfast_core::{Error as Failure, RunEvent, RunStatus, Timestamp, Transition, limits};
+use steadfast_core::{Error as Failure, RunEvent, RunStatus, Timestamp, Transition};
 
 use super::{follow, own, queue, rows};
 use crate::error::Error;
@@ -290,7 +290,7 @@ async fn insert_fork(tx: &mut impl Tx, op: &Fork, source: &RunRow) -> Result<(),
 
 pub(super) async fn purge(tx: &mut impl Tx, op: &Purge) -> Result<Purged, Error> {
     let which = params! {
-        workspace: &op.workspace, before: op.before, limit: op.limit.min(limits::PURGE_BATCH),
+        workspace: &op.workspace, before: op.before, limit: op.limit,
     };
     let mut ids = Vec::new();
     for mut row in tx.query("run_purge_select", which).await? {

@@ -201,7 +201,7 @@ pub(super) async fn due(tx: &mut impl Tx, op: &DueTriggers) -> Result<Triggers, 
     let mut given = vec![
         ("workspace", Value::from(&op.workspace)),
         ("now", Value::from(op.now)),
-        ("limit", Value::from(op.limit.min(limits::PAGE_ROWS))),
+        ("limit", Value::from(op.limit)),
     ];
     let mut conditions = "";
     if let Some((at, id)) = &op.after {
@@ -216,7 +216,7 @@ pub(super) async fn due(tx: &mut impl Tx, op: &DueTriggers) -> Result<Triggers, 
 pub(super) async fn slots(tx: &mut impl Tx, op: &ListSlots) -> Result<Slots, Error> {
     let which = params! {
         workspace: &op.workspace, trigger_id: &op.trigger_id, from: op.from, until: op.until,
-        limit: op.limit.clamp(1, limits::PAGE_ROWS),
+        limit: op.limit,
     };
     let statement = if op.latest { "slot_list_latest" } else { "slot_list" };
     let found = tx.query(statement, which).await?;
@@ -255,7 +255,7 @@ pub(super) async fn log_activity(tx: &mut impl Tx, op: &LogActivity) -> Result<L
 pub(super) async fn activities(tx: &mut impl Tx, op: &ListActivities) -> Result<Activities, Error> {
     let which = params! {
         workspace: &op.workspace, activity_id: &op.activity_id,
-        limit: op.limit.clamp(1, limits::PAGE_ROWS),
+        limit: op.limit,
     };
     let mut found = Vec::new();
     for row in tx.query("activity_list", which).await? {

@@ -20,7 +20,7 @@ use crate::gate::{Bound, Memo, Params, Row, Tx, Value};
 use crate::op::{Op, Reply};
 use crate::open::redacted;
 use crate::session::{Applied, Begin, Connect, Fault, Session};
-use crate::statement;
+use crate::statement::{self, Rendered};
 use crate::tally::Counters;
 
 /// What every session is set to. Backslashes must escape in texts (`NO_BACKSLASH_ESCAPES` off), as
@@ -99,7 +99,7 @@ impl Connector {
             Fault::Final => {
                 Error::Refused(format!("the database cannot be used for {}: {text}", self.url))
             }
-            Fault::Contended | Fault::Down => {
+            Fault::Contended | Fault::Down | Fault::Full => {
                 Error::Transient(format!("no connection to MySQL at {}: {text}", self.place))
             }
         }
@@ -249,7 +249,9 @@ impl Tx for MySession {
 
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
         self.counters.statement();
-        let done = execute(&mut self.conn, name, params).await;
+        let rendered = statement::render(Dialect::Mysql, name, "", params);
+        let values = bound(rendered.bind(params)?);
+        let done = execute(&mut self.conn, rendered, values).await;
         let changed = done.map_err(|e| self.sorted(&e))?;
         self.wrote |= changed > 0;
         Ok(changed)
@@ -262,8 +264,11 @@ impl Tx for MySession {
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
         self.counters.statement();
-        let found = query(&mut self.conn, name, conditions, params).await;
-        found.map_err(|e| self.sorted(&e))?.into_iter().map(row).collect()
+        let rendered = statement::render(Dialect::Mysql, name, conditions, params);
+        let values = bound(rendered.bind(params)?);
+        let found = self.conn.exec(rendered.sql.as_str(), values).await;
+        let found: Vec<_> = found.map_err(|e| self.sorted(&e))?;
+        found.into_iter().map(row).collect()
     }
 }
 
@@ -272,7 +277,9 @@ pub(super) struct Guest<'a, Q>(pub(super) &'a mut Q);
 
 impl<Q: Queryable> Tx for Guest<'_, Q> {
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
-        execute(self.0, name, params).await.map_err(sorted)
+        let rendered = statement::render(Dialect::Mysql, name, "", params);
+        let values = bound(rendered.bind(params)?);
+        execute(self.0, rendered, values).await.map_err(sorted)
     }
 
     async fn query_where(
@@ -281,7 +288,9 @@ impl<Q: Queryable> Tx for Guest<'_, Q> {
         conditions: &str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
-        let found = query(self.0, name, conditions, params).await.map_err(sorted)?;
+        let rendered = statement::render(Dialect::Mysql, name, conditions, params);
+        let values = bound(rendered.bind(params)?);
+        let found: Vec<_> = self.0.exec(rendered.sql.as_str(), values).await.map_err(sorted)?;
         found.into_iter().map(row).collect()
     }
 }
@@ -293,24 +302,13 @@ pub(super) fn sorted(error: mysql_async::Error) -> Error {
 
 async fn execute(
     on: &mut impl Queryable,
-    name: &'static str,
-    params: Params<'_>,
+    rendered: &'static Rendered,
+    values: Positional,
 ) -> Result<u64, mysql_async::Error> {
-    let rendered = statement::render(Dialect::Mysql, name, "", params);
-    let done = on.exec_iter(rendered.sql.as_str(), bound(rendered.bind(params))).await?;
+    let done = on.exec_iter(rendered.sql.as_str(), values).await?;
     let changed = done.affected_rows();
     done.drop_result().await?;
     Ok(changed)
-}
-
-async fn query(
-    on: &mut impl Queryable,
-    name: &'static str,
-    conditions: &str,
-    params: Params<'_>,
-) -> Result<Vec<mysql_async::Row>, mysql_async::Error> {
-    let rendered = statement::render(Dialect::Mysql, name, conditions, params);
-    on.exec(rendered.sql.as_str(), bound(rendered.bind(params))).await
 }
 
 fn bound(values: Vec<Bound<'_>>) -> Positional {

@@ -9,9 +9,11 @@ pub(super) fn of_number(number: u16) -> Fault {
     match number {
         // Deadlock, lock wait timeout, record changed since it was read.
         1213 | 1205 | 1020 => Fault::Contended,
-        // Too many connections (of this user), out of memory or disk, aborted, shutting down,
+        // The disk, or the space that a table may have, is full.
+        1021 | 1114 => Fault::Full,
+        // Too many connections (of this user), out of memory, aborted, shutting down,
         // killed.
-        1040 | 1203 | 1226 | 1021 | 1037 | 1038 | 1041 | 1114 | 1152 | 1053 | 1927 => Fault::Down,
+        1040 | 1203 | 1226 | 1037 | 1038 | 1041 | 1152 | 1053 | 1927 => Fault::Down,
         1077..=1080 | 1158..=1161 | 1184 => Fault::Down,
         // A statement that was killed, or ran out of the time the server allows.
         1317 | 1969 | 3024 => Fault::Down,
@@ -69,11 +71,19 @@ mod tests {
     /// R83
     #[test]
     fn r083_lost_busy_and_read_only_servers_are_retryable() {
-        let numbers =
-            [2006, 2013, 1053, 1077, 1078, 1079, 1080, 1040, 1290, 1792, 1836, 1114, 1927];
+        let numbers = [2006, 2013, 1053, 1077, 1078, 1079, 1080, 1040, 1290, 1792, 1836, 1927];
         for number in numbers {
             assert_eq!(of_number(number), Fault::Down, "{number}");
         }
+    }
+
+    /// R82 R83
+    #[test]
+    fn r083_a_full_disk_is_tried_again_soon() {
+        for number in [1021, 1114] {
+            assert_eq!(of_number(number), Fault::Full, "{number}");
+        }
+        assert!(Fault::Full.error(String::new()).is_retryable());
     }
 
     /// R83

@@ -373,8 +373,9 @@ impl Tx for Host<'_> {
 
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
         let rendered = statement::render(Dialect::Postgres, name, "", params);
+        let values = rendered.bind(params)?;
         let prepared = self.prepared(&rendered.sql).await?;
-        let done = self.session.client.execute_raw(&prepared, &rendered.bind(params)).await;
+        let done = self.session.client.execute_raw(&prepared, &values).await;
         let changed = done.map_err(|e| self.session.sorted(&e))?;
         self.wrote |= changed > 0;
         Ok(changed)
@@ -387,8 +388,8 @@ impl Tx for Host<'_> {
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
         let rendered = statement::render(Dialect::Postgres, name, conditions, params);
+        let values = rendered.bind(params)?;
         let prepared = self.prepared(&rendered.sql).await?;
-        let values = rendered.bind(params);
         let found = self.session.client.query(&prepared, &borrowed(&values)).await;
         found.map_err(|e| self.session.sorted(&e))?.iter().map(row).collect()
     }

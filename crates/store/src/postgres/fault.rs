@@ -16,6 +16,8 @@ pub(super) fn of_state(state: &str) -> Fault {
         // The server ends sessions that sit in a transaction; ours did, so the network or we
         // stalled.
         "25P03" => Fault::Down,
+        // No space left on the server's disk.
+        "53100" => Fault::Full,
         // Connection exceptions, insufficient resources, operator intervention.
         _ if ["08", "53", "57"].iter().any(|class| state.starts_with(class)) => Fault::Down,
         _ => Fault::Final,
@@ -79,9 +81,7 @@ mod tests {
     /// R83
     #[test]
     fn r083_connection_resource_and_operator_classes_are_retryable() {
-        for state in
-            ["08000", "08003", "08006", "53100", "53200", "53300", "57014", "57P01", "57P03"]
-        {
+        for state in ["08000", "08003", "08006", "53200", "53300", "57014", "57P01", "57P03"] {
             assert_eq!(of_state(state), Fault::Down, "{state}");
         }
         assert_eq!(of_state("25006"), Fault::Down);
@@ -104,6 +104,13 @@ mod tests {
         ] {
             assert_eq!(of_state(state), Fault::Final, "{state}");
         }
+    }
+
+    /// R82 R83
+    #[test]
+    fn r083_a_full_disk_is_tried_again_soon() {
+        assert_eq!(of_state("53100"), Fault::Full);
+        assert!(Fault::Full.error(String::new()).is_retryable());
     }
 
     /// R83

@@ -88,7 +88,7 @@ struct Guest<'a, C>(&'a C);
 impl<C: GenericClient + Sync> Tx for Guest<'_, C> {
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
         let rendered = statement::render(Dialect::Postgres, name, "", params);
-        let values = rendered.bind(params);
+        let values = rendered.bind(params)?;
         self.0.execute_typed(&rendered.sql, &typed(&values)).await.map_err(sorted)
     }
 
@@ -99,7 +99,7 @@ impl<C: GenericClient + Sync> Tx for Guest<'_, C> {
         params: Params<'_>,
     ) -> Result<Vec<Row>, Error> {
         let rendered = statement::render(Dialect::Postgres, name, conditions, params);
-        let values = rendered.bind(params);
+        let values = rendered.bind(params)?;
         let found = self.0.query_typed(&rendered.sql, &typed(&values)).await;
         found.map_err(sorted)?.iter().map(row).collect()
     }

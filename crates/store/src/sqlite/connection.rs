@@ -26,7 +26,7 @@ pub(super) fn open_ready(place: &str) -> Result<Connection, Error> {
         };
         let named = |error| in_file(error, place);
         match opened.and_then(|c| prepare(c).and_then(migrate).map_err(named)) {
-            Err(Error::Transient(_)) if Instant::now() < give_up => {
+            Err(Error::Transient(_) | Error::Full(_)) if Instant::now() < give_up => {
                 std::thread::sleep(Duration::from_millis(20));
             }
             done => return done,
@@ -117,16 +117,22 @@ pub(super) fn migrate(connection: Connection) -> Result<Connection, Error> {
 /// Sorts a driver error by what to do about it.
 pub(super) fn sorted(error: rusqlite::Error) -> Error {
     let text = error.to_string();
+    // The index of the journal is a file of its own, and has an error of its own.
+    let cannot_grow =
+        |e: &rusqlite::ffi::Error| e.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
+    if error.sqlite_error().is_some_and(cannot_grow) {
+        return Error::Full(text);
+    }
     match error.sqlite_error_code() {
         Some(
             ErrorCode::DatabaseBusy
             | ErrorCode::DatabaseLocked
             | ErrorCode::SchemaChanged
             | ErrorCode::OperationInterrupted
-            | ErrorCode::DiskFull
             | ErrorCode::OutOfMemory
             | ErrorCode::SystemIoFailure,
         ) => Error::Transient(text),
+        Some(ErrorCode::DiskFull) => Error::Full(text),
         _ => Error::Refused(text),
     }
 }
@@ -170,7 +176,7 @@ mod tests {
             };
             let rendered = statement::render(Dialect::Sqlite, "step_list", "", at);
             let mut prepared = connection.prepare_cached(&rendered.sql).unwrap();
-            for (place, value) in rendered.bind(at).iter().enumerate() {
+            for (place, value) in rendered.bind(at).unwrap().iter().enumerate() {
                 prepared.raw_bind_parameter(place + 1, value).unwrap();
             }
             assert!(prepared.raw_query().next().unwrap().is_none());
@@ -187,7 +193,7 @@ mod tests {
         };
         let rendered = statement::render(Dialect::Sqlite, "meter_past", "", of);
         let explain = format!("EXPLAIN QUERY PLAN {}", rendered.sql);
-        let values = rendered.bind(of);
+        let values = rendered.bind(of).unwrap();
         let mut statement = connection.prepare(&explain).unwrap();
         let rows = statement.query_map(rusqlite::params_from_iter(&values), |row| row.get(3));
         let plan: Vec<String> = rows.unwrap().collect::<Result<_, _>>().unwrap();
@@ -235,7 +241,7 @@ mod tests {
     fn plan(on: &Connection, name: &'static str, conditions: &str, params: Params<'_>) -> String {
         let rendered = statement::render(Dialect::Sqlite, name, conditions, params);
         let explain = format!("EXPLAIN QUERY PLAN {}", rendered.sql);
-        let values = rendered.bind(params);
+        let values = rendered.bind(params).unwrap();
         on.query_row(&explain, rusqlite::params_from_iter(&values), |row| row.get(3)).unwrap()
     }
 

@@ -208,7 +208,7 @@ impl Tx for SqliteTx<'_> {
     async fn execute(&mut self, name: &'static str, params: Params<'_>) -> Result<u64, Error> {
         self.counters.statement();
         let rendered = statement::render(Dialect::Sqlite, name, "", params);
-        let values = rendered.bind(params);
+        let values = rendered.bind(params)?;
         let changed = self.with(rendered, |statement| {
             bind(statement, &values)?;
             let changed = statement.raw_execute();
@@ -231,7 +231,7 @@ impl Tx for SqliteTx<'_> {
     ) -> Result<Vec<Row>, Error> {
         self.counters.statement();
         let rendered = statement::render(Dialect::Sqlite, name, conditions, params);
-        let values = rendered.bind(params);
+        let values = rendered.bind(params)?;
         self.with(rendered, |statement| {
             bind(statement, &values)?;
             let found = read(statement);

@@ -424,7 +424,7 @@ mod tests {
             assert_eq!(batch.len(), 2);
             match done {
                 Ok(answers) => assert!(answers.iter().all(Result::is_ok) && runs == 2),
-                Err(error) => assert!(matches!(error, Error::Transient(_)) && runs == 0),
+                Err(error) => assert!(matches!(error, Error::Full(_)) && runs == 0),
             }
             assert_eq!(count("SELECT COUNT(*) FROM run"), runs);
         }

@@ -7,7 +7,6 @@ use steadfast_core::approval::Vote;
 use steadfast_core::command::Context;
 use steadfast_core::{
     ApprovalEvent, ApprovalStatus, CommandEvent, CommandStatus, Error, ErrorClass, Timestamp, json,
-    limits,
 };
 use steadfast_store::op::{
     ApprovalRow, Approvals, Decide, Decided, EventRow, Hold, ListApprovals, NewApproval,
@@ -329,7 +328,7 @@ impl Model {
             .map(|((_, id), approval)| (approval.due_at, id.clone()))
             .collect();
         due.sort();
-        due.truncate(op.limit.min(limits::PURGE_BATCH));
+        due.truncate(op.limit);
         let mut settled = Vec::new();
         for (_, id) in due {
             let at = key(ws, &id);
@@ -366,7 +365,7 @@ impl Model {
             .filter(|row| is(&op.command_id, &row.command_id))
             .filter(|row| op.status.is_none_or(|status| status == row.status))
             .collect();
-        found.truncate(op.limit.clamp(1, limits::PAGE_ROWS));
+        found.truncate(op.limit);
         Approvals(found)
     }
 }

@@ -33,7 +33,7 @@ impl Model {
         let Some(queue) = self.queue_or_default(ws, &op.queue).filter(|queue| !queue.paused) else {
             return claimed;
         };
-        let mut left = op.limit.min(limits::CLAIM_BATCH);
+        let mut left = op.limit;
         let mut eases = Vec::new();
         let partitions = self.partitions(op, &queue);
         let mut looked = partitions.is_empty();
@@ -182,7 +182,7 @@ impl Model {
             .cloned()
             .collect();
         due.sort_by(|a, b| (a.wake_at, &a.run_id).cmp(&(b.wake_at, &b.run_id)));
-        due.truncate(op.limit.min(limits::CLAIM_BATCH));
+        due.truncate(op.limit);
         let by = Claimant {
             workspace: &op.workspace,
             worker: &op.worker,

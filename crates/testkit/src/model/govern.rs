@@ -5,9 +5,7 @@
 
 use std::time::Duration;
 
-use steadfast_core::{
-    CommandEvent, CommandStatus, EffectEvent, EffectStatus, Error, Timestamp, limits,
-};
+use steadfast_core::{CommandEvent, CommandStatus, EffectEvent, EffectStatus, Error, Timestamp};
 use steadfast_store::op::{
     BUDGET_METERS, BudgetRow, Budgets, Charge, EffectChange, EffectRow, Effects, EnterCalls,
     Entered, EventRow, Govern, Health, InvocationRow, Invocations, Lease, ListBudgets, ListEffects,
@@ -327,7 +325,7 @@ impl Model {
         if op.last_first {
             found.reverse();
         }
-        found.truncate(op.limit.clamp(1, limits::PAGE_ROWS));
+        found.truncate(op.limit);
         Effects(found)
     }
 
@@ -346,7 +344,7 @@ impl Model {
             .filter(after)
             .collect();
         found.sort_by_key(|c| (c.created_at, c.invocation_id.clone()));
-        found.truncate(op.limit.clamp(1, limits::PAGE_ROWS));
+        found.truncate(op.limit);
         Invocations(found)
     }
 
@@ -363,7 +361,7 @@ impl Model {
             })
             .collect();
         found.sort_by_key(|row| row.meter.clone());
-        found.truncate(op.limit.clamp(1, limits::PAGE_ROWS));
+        found.truncate(op.limit);
         Budgets(found)
     }
 
@@ -436,7 +434,7 @@ impl Model {
         });
         let mut past: Vec<_> = past.collect();
         past.sort();
-        past.truncate(op.limit.clamp(1, limits::PURGE_BATCH));
+        past.truncate(op.limit);
         for (_, at) in &past {
             self.meters.remove(at);
         }

@@ -1,6 +1,5 @@
 //! Commands and events, as they are looked up.
 
-use steadfast_core::limits;
 use steadfast_store::op::{
     CommandDetail, CommandPage, EventPage, EventRow, FoundCommand, GetCommand, ListCommands,
     ListEvents,
@@ -38,7 +37,7 @@ impl Model {
             .filter(|row| op.after.as_ref().is_none_or(|after| row.command_id < *after))
             .collect();
         found.sort_by_key(|row| std::cmp::Reverse(row.command_id.clone()));
-        let limit = op.limit.clamp(1, limits::PAGE_ROWS);
+        let limit = op.limit;
         let more = found.len() > limit;
         found.truncate(limit);
         let next = found.last().filter(|_| more).map(|c| c.command_id.clone());
@@ -60,7 +59,7 @@ impl Model {
             .filter(|event| op.after.as_ref().is_none_or(|after| event.cursor() > *after))
             .collect();
         found.sort_by_key(EventRow::cursor);
-        found.truncate(op.limit.clamp(1, limits::PAGE_ROWS));
+        found.truncate(op.limit);
         EventPage(found)
     }
 }

@@ -99,7 +99,7 @@ impl Model {
             sink.lease_until = op.lease_until;
             sink.epoch += 1;
         });
-        let limit = op.limit.clamp(1, limits::OUTBOX_BATCH);
+        let limit = op.limit;
         let (mut held, mut due, mut parked) = (HashSet::new(), Vec::new(), Vec::new());
         for ((_, _, seq), row) in self.outward.parked.range(all_of(ws, &op.sink)) {
             if row.dead {
@@ -230,7 +230,7 @@ impl Model {
             error: row.error.clone(),
             died_at: row.updated_at,
         };
-        DeadLetters(dead.map(letter).take(op.limit.clamp(1, limits::PAGE_ROWS)).collect())
+        DeadLetters(dead.map(letter).take(op.limit).collect())
     }
 
     pub(super) fn redrive(&mut self, op: &Redrive) -> Redriven {

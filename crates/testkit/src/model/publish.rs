@@ -59,7 +59,7 @@ impl Model {
     }
 
     pub(super) fn seal(&mut self, op: &Seal) -> Sealed {
-        let (ws, limit) = (op.workspace.as_str(), op.limit.clamp(1, limits::SEAL_BATCH));
+        let (ws, limit) = (op.workspace.as_str(), op.limit);
         let mut new = self.unsealed(ws);
         let later: HashSet<_> = new.iter().skip(limit).map(|row| row.event_id.clone()).collect();
         new.truncate(limit);
@@ -122,7 +122,7 @@ impl Model {
         );
         links.sort_by_key(|link| link.seq);
         links.retain(|link| link.seq > op.after);
-        links.truncate(op.limit.clamp(1, limits::PAGE_ROWS));
+        links.truncate(op.limit);
         let unsealed = self.unsealed(ws).into_iter();
         let unsealed = unsealed.filter_map(|row| Removal::of(&row.facts(ws))).collect();
         ChainPage { base, head, links, unsealed }
@@ -149,7 +149,7 @@ impl Model {
             .filter(|(seal, _)| seal.seq <= upto && !waits(seal.seq))
             .collect();
         old.sort_by_key(|(_, row)| row.cursor());
-        let limit = op.limit.clamp(1, limits::PURGE_BATCH);
+        let limit = op.limit;
         let (tells, others): (Vec<_>, Vec<_>) =
             old.into_iter().partition(|(_, row)| row.event_type == Removal::TYPE);
         let mut numbers = Vec::new();

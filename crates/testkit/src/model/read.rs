@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 
 use steadfast_core::{RunStatus, Timestamp, limits};
-use steadfast_store::Error;
 use steadfast_store::op::{
     Ends, FoundRun, FoundValue, GetEnds, GetRun, GetValue, ListRuns, ListSteps, ListWorkers, Load,
     Loaded, PendingSignal, ReadStream, RunFilter, RunPage, RunRow, StepPage, StreamPage, Workers,
@@ -34,7 +33,7 @@ impl Model {
     }
 
     pub(super) fn list_runs(&self, op: &ListRuns) -> RunPage {
-        let limit = page(op.limit);
+        let limit = op.limit;
         let mut runs: Vec<RunRow> = self
             .runs_of(&op.workspace)
             .map(|run| shown(run.clone(), op.now))
@@ -50,15 +49,11 @@ impl Model {
         RunPage { runs, next }
     }
 
-    pub(super) fn list_steps(&self, op: &ListSteps) -> Result<StepPage, Error> {
-        if op.limit == 0 || op.limit > limits::PAGE_ROWS {
-            let why = format!("a page of {} steps; 1 to {} fit", op.limit, limits::PAGE_ROWS);
-            return Err(Error::Refused(why));
-        }
+    pub(super) fn list_steps(&self, op: &ListSteps) -> StepPage {
         let from = numbered(&op.workspace, &op.run_id, op.from);
         let to = numbered(&op.workspace, &op.run_id, i64::MAX);
         let steps = self.steps.range(from..=to).take(op.limit);
-        Ok(StepPage(steps.map(|(_, step)| step.record.clone()).collect()))
+        StepPage(steps.map(|(_, step)| step.record.clone()).collect())
     }
 
     pub(super) fn load(&self, op: &Load) -> Loaded {
@@ -104,7 +99,7 @@ impl Model {
     }
 
     pub(super) fn read_stream(&self, op: &ReadStream) -> StreamPage {
-        let limit = page(op.limit);
+        let limit = op.limit;
         let read: Vec<&Option<String>> =
             self.stream(&op.workspace, &op.run_id, &op.stream, op.from).take(limit).collect();
         let items: Vec<String> = read.iter().map_while(|item| (*item).clone()).collect();
@@ -119,10 +114,6 @@ impl Model {
         let rows = of_workspace.map(|(_, row)| row).filter(|row| row.seen_at >= op.since);
         Workers(rows.cloned().collect())
     }
-}
-
-fn page(limit: usize) -> usize {
-    limit.clamp(1, limits::PAGE_ROWS)
 }
 
 /// Whether a run passes every condition that a filter sets.

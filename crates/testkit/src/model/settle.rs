@@ -2,7 +2,7 @@
 
 use steadfast_core::command::Undoing;
 use steadfast_core::{
-    CommandEvent, CommandStatus, EffectEvent, EffectStatus, Error, RunStatus, Timestamp, limits,
+    CommandEvent, CommandStatus, EffectEvent, EffectStatus, Error, RunStatus, Timestamp,
 };
 use steadfast_store::op::{
     CommandRow, EffectChange, EffectRow, Govern, Left, SettleCommands, Settled, contradiction,
@@ -24,7 +24,7 @@ impl Model {
             .map(|command| (command.due_at, command.row.command_id.clone()))
             .collect();
         due.sort();
-        due.truncate(op.limit.min(limits::PURGE_BATCH));
+        due.truncate(op.limit);
         let due = due.into_iter().map(|(_, id)| id);
         Settled(due.filter(|id| self.settle_one(op, id)).collect())
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use steadfast_core::driver::{Outcome, RecordState};
-use steadfast_core::{Error, RunEvent, RunStatus, Timestamp, limits};
+use steadfast_core::{Error, RunEvent, RunStatus, Timestamp};
 use steadfast_store::op::{
     Cancelled, Fork, Forked, Purge, Purged, Resume, Resumed, RunRow, Signal, Signalled,
 };
@@ -213,7 +213,7 @@ impl Model {
             .map(|run| (run.created_at, run.run_id.clone()))
             .collect();
         gone.sort();
-        gone.truncate(op.limit.min(limits::PURGE_BATCH));
+        gone.truncate(op.limit);
         for (_, run_id) in &gone {
             self.runs.remove(&key(ws, run_id));
             self.steps.clear(all_of(ws, run_id));

@@ -161,7 +161,7 @@ impl Model {
         due.retain(|t| {
             op.after.as_ref().is_none_or(|after| (t.due_at, &t.trigger_id) > (after.0, &after.1))
         });
-        due.truncate(op.limit.min(limits::PAGE_ROWS));
+        due.truncate(op.limit);
         Triggers(due)
     }
 
@@ -172,7 +172,7 @@ impl Model {
         }
         let found: Vec<_> =
             self.trigger_slots.range(of(op.from)..=of(op.until)).map(|(_, s)| s.clone()).collect();
-        let limit = op.limit.clamp(1, limits::PAGE_ROWS);
+        let limit = op.limit;
         let skip = if op.latest { found.len().saturating_sub(limit) } else { 0 };
         Slots(found.into_iter().skip(skip).take(limit).collect())
     }
@@ -208,7 +208,7 @@ impl Model {
         let mut runs: Vec<_> =
             mine.map(|(_, run)| run).filter(|run| run.activity_id == op.activity_id).collect();
         runs.sort_by_key(|run| (run.started_at, run.run_id.clone()));
-        runs.truncate(op.limit.clamp(1, limits::PAGE_ROWS));
+        runs.truncate(op.limit);
         let tasks_of = |run_id: &str| {
             let mine = self.tasks.iter().filter(|((ws, _), _)| *ws == op.workspace);
             let mine = mine.map(|(_, task)| task).filter(|task| task.run_id == run_id);

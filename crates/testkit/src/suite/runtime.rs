@@ -25,6 +25,7 @@ mod shared;
 mod steering;
 mod stub;
 mod trials;
+mod values;
 mod versions;
 
 use std::sync::Arc;
@@ -68,6 +69,7 @@ pub fn cases() -> Vec<(&'static str, Case)> {
         saga::CASES,
         approvals::CASES,
         publish::CASES,
+        values::CASES,
     ]
     .concat()
 }

@@ -7,6 +7,7 @@
 //! Deliberately absent: anything about a particular database.
 
 mod attach;
+mod bounds;
 mod claim;
 mod deadline;
 mod debounce;
@@ -67,6 +68,7 @@ const GROUPS: &[&[(&str, CaseFn)]] = &[
     race::CASES,
     publish::CASES,
     sinks::CASES,
+    bounds::CASES,
 ];
 
 const COUNT: usize = {

@@ -89,7 +89,7 @@ async fn records_come_back_in_call_order_and_in_pages(store: &dyn Store) {
     // A page that was cut would look like the last one.
     for limit in [0, limits::PAGE_ROWS + 1, usize::MAX] {
         let refused = k.store.ask(list(0, limit)).await.unwrap_err();
-        assert!(matches!(&refused, Error::Refused(why) if why.contains("1 to 1000")), "{refused}");
+        assert!(matches!(&refused, Error::Invalid(why) if why.contains("1 to 1000")), "{refused}");
     }
 }
 
