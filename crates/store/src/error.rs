@@ -58,7 +58,7 @@ impl From<Error> for steadfast_core::Error {
         let code = match &error {
             Error::Invalid(what) => return steadfast_core::Error::invalid("SF-0124", what),
             Error::Transient(_) => "SF-0401",
-            Error::Full(_) => "SF-0406",
+            Error::Full(_) => "SF-0407",
             Error::Ambiguous(_) => "SF-0402",
             Error::Refused(_) => "SF-0403",
             Error::Incompatible(_) => "SF-0404",

@@ -56,7 +56,7 @@ pub(crate) async fn transact<C: Connect>(
 /// Whether the work failed for a reason of the database's that may pass. The codes are those of
 /// [`Error::Transient`], [`Error::Ambiguous`] and [`Error::Full`].
 pub(crate) fn passes(error: &steadfast_core::Error) -> bool {
-    ["SF-0401", "SF-0402", "SF-0406"].contains(&error.code())
+    ["SF-0401", "SF-0402", "SF-0407"].contains(&error.code())
 }
 
 /// What is answered under a void lease: nothing was run, so the outcome is what the caller had.
