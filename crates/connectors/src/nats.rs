@@ -10,6 +10,7 @@ mod message;
 mod sink;
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use async_nats::jetstream::{self, AckKind, Message};
 use async_nats::{Client, ConnectOptions};
 use futures::future::{Either, FutureExt, Shared, join_all, select};
 use futures::stream::StreamExt;
+use steadfast_core::caught::{Code, panicked};
 use steadfast_core::error::{Error, ErrorClass, Result};
 use steadfast_core::{Envelope, key};
 
@@ -46,6 +48,12 @@ pub struct NatsSource {
     pub ack_wait: Duration,
     /// How many events are worked on at a time.
     pub in_flight: usize,
+}
+
+/// The user's own work on a message. What panics was not kept.
+async fn caught(name: &'static str, work: impl Future<Output = Result<()>>) -> Result<()> {
+    let ended = AssertUnwindSafe(work).catch_unwind().await;
+    ended.unwrap_or_else(|payload| Err(panicked(Code(name, ""), payload)))
 }
 
 impl NatsSource {
@@ -87,9 +95,13 @@ impl NatsSource {
             let (take, reject) = (&take, &reject);
             async move {
                 match message::envelope(&message) {
-                    Ok(event) => self.settle(&message, take(event), AckKind::Ack).await,
+                    Ok(event) => {
+                        let kept = caught("take", async { take(event).await });
+                        self.settle(&message, kept, AckKind::Ack).await;
+                    }
                     Err(error) => {
-                        let kept = reject(message.payload.to_vec(), error);
+                        let payload = message.payload.to_vec();
+                        let kept = caught("reject", async { reject(payload, error).await });
                         self.settle(&message, kept, AckKind::Term).await;
                     }
                 }

@@ -5,6 +5,8 @@
 //! another try is decided in one place; secrets are named, never carried.
 //! Deliberately absent: sockets. The `connectors` crate has them.
 
+mod known;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use self::known::Known;
 use crate::error::{Error, ErrorClass, Result};
 use crate::key;
 use crate::policy::Classes;
@@ -249,11 +252,12 @@ impl fmt::Debug for Connectors {
 }
 
 impl Connectors {
-    /// Adds a connector.
+    /// Adds a connector. Its scope, limits and retries are read now, once.
     pub fn add(&mut self, connector: Arc<dyn Connector>) -> Result<()> {
+        let connector = Known::read(connector)?;
         let name = connector.name().to_owned();
         key::check("connector", &name)?;
-        match self.0.insert(name.clone(), connector) {
+        match self.0.insert(name.clone(), Arc::new(connector)) {
             None => Ok(()),
             Some(_) => {
                 Err(Error::invalid("SF-0108", format!("two connectors are called \"{name}\"")))

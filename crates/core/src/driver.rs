@@ -15,7 +15,6 @@ mod record;
 mod request;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
@@ -29,6 +28,7 @@ pub use request::{
     Verb,
 };
 
+use crate::caught::{self, Code};
 use crate::error::{Error, ErrorClass};
 use crate::limits;
 use crate::time::Timestamp;
@@ -302,7 +302,9 @@ impl Driver {
             ..State::default()
         };
         let shared = Arc::new(Shared { meta, state: Mutex::new(state), app });
-        let future = code(crate::Cx::new(shared.clone()));
+        let workflow = || Code("workflow", &shared.meta.workflow);
+        let future = caught::call(workflow(), || code(crate::Cx::new(shared.clone())))
+            .unwrap_or_else(|error| Box::pin(std::future::ready(Err(error))));
         Self { shared, future, waker: Arc::default() }
     }
 
@@ -393,13 +395,13 @@ impl Driver {
         for _ in 0..SPINS {
             self.waker.woken.store(false, Ordering::Release);
             let before = POLLING.replace(Arc::as_ptr(&self.shared) as usize);
-            let polled = catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(&mut context)));
+            let code = Code("workflow", &self.shared.meta.workflow);
+            let polled = caught::poll(code, self.future.as_mut(), &mut context);
             POLLING.set(before);
             match polled {
-                Ok(Poll::Ready(outcome)) => return Poll::Ready(outcome),
-                Ok(Poll::Pending) if self.waker.woken.load(Ordering::Acquire) => {}
-                Ok(Poll::Pending) => return Poll::Pending,
-                Err(payload) => return Poll::Ready(Err(panic_error(payload.as_ref()))),
+                Poll::Ready(ended) => return Poll::Ready(ended.flatten()),
+                Poll::Pending if self.waker.woken.load(Ordering::Acquire) => {}
+                Poll::Pending => return Poll::Pending,
             }
         }
         Poll::Ready(Err(foreign_await()))
@@ -429,6 +431,13 @@ impl Driver {
     }
 }
 
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // What the code holds may panic when it is dropped, and no call of it is under way.
+        caught::discard(std::mem::replace(&mut self.future, Box::pin(std::future::pending())));
+    }
+}
+
 #[derive(Default)]
 struct TurnWaker {
     woken: AtomicBool,
@@ -447,14 +456,4 @@ fn foreign_await() -> Error {
         "the workflow waits for something that is not durable (a socket, a channel, a plain \
          timer); do that inside cx.step or cx.read, and sleep with cx.sleep",
     )
-}
-
-/// A panic in user code, as a recorded error.
-pub fn panic_error(payload: &(dyn std::any::Any + Send)) -> Error {
-    let text = payload
-        .downcast_ref::<&str>()
-        .map(|s| (*s).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned());
-    Error::new(ErrorClass::Panic, "SF-0205", format!("the code panicked: {text}"))
 }

@@ -5,6 +5,7 @@
 //! so a simulator that implements both can place a fault at every point and replay it from a seed.
 //! Deliberately absent: sockets and files; those belong to steps.
 
+use std::any::Any;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -27,6 +28,12 @@ pub trait Env: Send + Sync + 'static {
 
     /// A place where a test may end the process. A no-op in production.
     fn crash_point(&self, _name: &'static str) {}
+
+    /// A panic of the engine's own code was caught, and is given back to be reported. A simulator
+    /// goes on unwinding instead: for it, this is the end of the process, or of the test.
+    fn panicked(&self, payload: Box<dyn Any + Send>) -> Box<dyn Any + Send> {
+        payload
+    }
 }
 
 /// A fresh identifier: ordered by time, unique by eighty random bits.

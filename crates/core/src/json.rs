@@ -1,7 +1,7 @@
 //! Payloads: JSON text with one canonical spelling, so that equal values have equal bytes.
 //!
-//! Invariants: object keys are sorted, numbers survive a round trip or are refused, nesting and size
-//! are bounded.
+//! Invariants: object keys are sorted, numbers survive a round trip or are refused, nesting and
+//! size are bounded.
 //! Deliberately absent: binary encodings; a payload must be readable in a database shell.
 
 mod finite;
@@ -11,16 +11,20 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::caught::{self, Code};
 use crate::error::{Error, Result};
 use crate::limits;
 
-/// A value as JSON, refusing numbers that JSON has none for.
+/// A value as JSON, refusing numbers that JSON has none for. How it is written is the user's code.
 pub fn value<T: Serialize + ?Sized>(what: &str, value: &T) -> Result<Value> {
     let refused =
         |why| Error::invalid("SF-0101", format!("{what} cannot be written as JSON: {why}"));
-    let written = serde_json::to_value(value).map_err(|e| refused(e.to_string()))?;
+    let code = Code("writing as JSON", what);
+    let written = caught::call(code, || serde_json::to_value(value))?;
+    let written = written.map_err(|e| refused(e.to_string()))?;
     // NaN is written as null, so a value without null needs no second look.
-    let lost = if holds_null(&written) { finite::not_finite(value) } else { None };
+    let look = || if holds_null(&written) { finite::not_finite(value) } else { None };
+    let lost = caught::call(code, look)?;
     lost.map_or(Ok(written), |lost| Err(refused(lost)))
 }
 
@@ -60,7 +64,7 @@ pub fn sort(value: &mut Value) {
 
 /// Decodes JSON text into a value of the caller's type.
 pub fn decode<T: DeserializeOwned>(what: &str, text: &str) -> Result<T> {
-    serde_json::from_str(text).map_err(|e| {
+    caught::call(Code("reading from JSON", what), || serde_json::from_str(text))?.map_err(|e| {
         Error::invalid(
             "SF-0104",
             format!("{what} does not fit {}: {e}", std::any::type_name::<T>()),

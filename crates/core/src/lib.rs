@@ -11,6 +11,7 @@ mod lifecycle;
 
 pub mod alert;
 pub mod approval;
+pub mod caught;
 pub mod command;
 pub mod connector;
 pub mod decimal;

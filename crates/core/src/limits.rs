@@ -3,6 +3,9 @@
 //! Invariants: a value beyond a limit is refused with a named error before it reaches SQL, so no
 //! database ever truncates or drops it. Deliberately absent: limits that nothing checks.
 
+/// The pause before a task or thread that has panicked is begun anew: one that panics at once, each
+/// time, costs ten reports a second.
+pub const RESTART: std::time::Duration = std::time::Duration::from_millis(100);
 /// Longest key (run id, names, partition, deduplication id), in bytes. Three such keys and a
 /// workspace fit MySQL's 3,072-byte index limit.
 pub const KEY_BYTES: usize = 255;

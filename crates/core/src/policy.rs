@@ -23,7 +23,8 @@ pub use asks::{Asks, in_both};
 pub use class::{ApprovalClass, Classes, Reversibility, Sensitivity};
 pub use grant::{Grants, covers};
 
-use crate::error::{Error, ErrorClass};
+use crate::caught::{self, Code};
+use crate::error::{Error, ErrorClass, Result};
 
 /// A stage of the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -282,33 +283,39 @@ impl Policies {
         self.stages.insert(policy.stage(), policy);
     }
 
-    /// What a stage makes of an act.
-    pub fn find(&self, stage: Stage, act: &Act) -> Finding {
+    /// What a stage makes of an act; an error if its policy panics.
+    pub fn find(&self, stage: Stage, act: &Act) -> Result<Finding> {
         match self.stages.get(&stage) {
-            Some(policy) => policy.decide(act),
-            None => class::standard(stage, act),
+            Some(policy) => caught::call(code(stage), || policy.decide(act)),
+            None => Ok(class::standard(stage, act)),
         }
     }
 
     /// The payload's fields that a stage may have left out, as far as it says so.
-    pub fn redacts(&self, stage: Stage) -> Vec<String> {
-        self.stages.get(&stage).map(|policy| policy.redacts()).unwrap_or_default()
+    pub fn redacts(&self, stage: Stage) -> Result<Vec<String>> {
+        let redacts = self.stages.get(&stage).map(|p| caught::call(code(stage), || p.redacts()));
+        redacts.unwrap_or_else(|| Ok(Vec::new()))
     }
 
-    /// Asks the stages in their order; ends with the first that denies.
-    pub fn judge(&self, chain: &[Stage], act: &Act) -> Judgement {
+    /// Asks the stages in their order; ends with the first that denies. Without an answer of each
+    /// there is no judgement.
+    pub fn judge(&self, chain: &[Stage], act: &Act) -> Result<Judgement> {
         let digest = act.digest();
         let mut decisions = Vec::with_capacity(chain.len());
         for stage in chain {
-            let finding = self.find(*stage, act);
+            let finding = self.find(*stage, act)?;
             let denied = finding.ruling == Ruling::Deny;
             decisions.push(Decision { stage: *stage, finding, inputs: digest.clone() });
             if denied {
                 break;
             }
         }
-        Judgement { decisions }
+        Ok(Judgement { decisions })
     }
+}
+
+fn code(stage: Stage) -> Code<'static> {
+    Code("policy", stage.as_str())
 }
 
 /// What a chain decided.

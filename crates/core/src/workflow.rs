@@ -29,6 +29,7 @@ pub use effects::Effect;
 pub use messages::{Received, ReceivedInTime, SignalWait};
 pub use operation::Operation;
 
+use crate::caught;
 use crate::command::Context;
 use crate::driver::{Ask, Kind, Outcome, Shared};
 use crate::error::{Error, Result};
@@ -144,7 +145,8 @@ impl Cx {
                 Some(known) => known,
                 None => {
                     drop(state);
-                    let made = json::encode("the computed value", &f());
+                    let made = caught::call(caught::Code("compute", name), f);
+                    let made = made.and_then(|value| json::encode("the computed value", &value));
                     state = self.shared.lock();
                     state.ride(id, name, Kind::Compute, made)
                 }

@@ -57,9 +57,9 @@ fn r011_a_stage_in_cedar_is_one_of_the_chain() {
     let mut grants = Grants::default();
     grants.allow("user:*", ["warehouse.write", "connector.*"]);
     let chain = [Stage::Permission, Stage::ConnectorScope, Stage::RateLimit, Stage::Cost];
-    let judged = policies.judge(&chain, &admit(json!({})).with_grants(&grants));
+    let judged = policies.judge(&chain, &admit(json!({})).with_grants(&grants)).unwrap();
     assert_eq!((judged.ruling(), judged.decisions.len()), (Ruling::Allow, 4));
-    let denied = policies.judge(&chain, &admit(json!({})));
+    let denied = policies.judge(&chain, &admit(json!({}))).unwrap();
     assert_eq!(denied.decisions.len(), 1);
     assert!(denied.denial().unwrap().message().contains("no_permit"));
 }

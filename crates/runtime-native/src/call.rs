@@ -9,7 +9,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::channel::mpsc;
 use futures::future::{AbortHandle, BoxFuture, Either, abortable, select};
-use steadfast_core::driver::{Body, CallOptions, Kind, Outcome, Said, SlotRequest, panic_error};
+use steadfast_core::caught::{self, Code};
+use steadfast_core::driver::{Body, CallOptions, Kind, Outcome, Said, SlotRequest};
 use steadfast_core::effect::EffectSpec;
 use steadfast_core::gate::Taken;
 use steadfast_core::{Error, ErrorClass, Timestamp, json, limits};
@@ -325,6 +326,8 @@ pub(crate) struct Attempt {
     /// The end of the run's lease, as it is extended.
     pub(crate) lease_until: Arc<AtomicI64>,
     pub(crate) id: u64,
+    /// What kind of code it runs, and its name.
+    pub(crate) kind: &'static str,
     pub(crate) name: String,
     pub(crate) attempt: u32,
     pub(crate) body: Arc<Body>,
@@ -347,11 +350,15 @@ impl Attempt {
         (Box::pin(task.map(|_| ()).instrument(span)), handle)
     }
 
+    /// Ends in any case: the run waits for it.
     async fn run(&self) {
-        if let Some(slot) = &self.options.slot
-            && let Err(error) = self.take_slot(slot).await
-        {
-            return self.end(Err(error));
+        let ended = AssertUnwindSafe(self.make()).catch_unwind().await;
+        self.end(ended.unwrap_or_else(|payload| Err(self.hub.panicked("step", payload))));
+    }
+
+    async fn make(&self) -> Outcome {
+        if let Some(slot) = &self.options.slot {
+            self.take_slot(slot).await?;
         }
         self.hub.env.crash_point("step.started");
         let outcome = self.perform().await;
@@ -359,7 +366,7 @@ impl Attempt {
         if self.options.slot.is_some() {
             self.free_slot().await;
         }
-        self.end(outcome);
+        outcome
     }
 
     async fn free_slot(&self) {
@@ -385,20 +392,18 @@ impl Attempt {
     }
 
     async fn perform(&self) -> Outcome {
-        // The body's own construction is user code too.
-        let body = AssertUnwindSafe(async { (self.body)().await }).catch_unwind();
-        let caught = match self.options.timeout {
-            None => body.await,
-            Some(limit) => match select(Box::pin(body), self.hub.env.sleep(limit)).await {
-                Either::Left((caught, _)) => caught,
-                Either::Right(_) => Ok(Err(Error::new(
+        let body = caught::future(Code(self.kind, &self.name), || (self.body)());
+        match self.options.timeout {
+            None => body.await.flatten(),
+            Some(limit) => match select(body, self.hub.env.sleep(limit)).await {
+                Either::Left((ended, _)) => ended.flatten(),
+                Either::Right(_) => Err(Error::new(
                     ErrorClass::Timeout,
                     "SF-0306",
                     format!("the step took longer than {limit:?}"),
-                ))),
+                )),
             },
-        };
-        caught.unwrap_or_else(|payload| Err(panic_error(payload.as_ref())))
+        }
     }
 
     /// Waits for a slot of the queue. The wait is in memory: it is short, or the queue is full of

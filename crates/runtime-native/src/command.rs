@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use steadfast_core::{CommandStatus, Error, ErrorClass, Result, Timestamp};
 use steadfast_store::{StoreExt, op};
 
@@ -21,7 +22,16 @@ impl Client {
 
     /// The metrics of this process, as OpenMetrics has it.
     pub fn metrics(&self) -> String {
-        self.hub.metrics.text()
+        self.hub.metrics.text(self.hub.store.tally())
+    }
+
+    /// Spawns a task of the fabric's that is begun anew whenever it panics.
+    pub fn keep(
+        &self,
+        name: &'static str,
+        work: impl Fn() -> BoxFuture<'static, ()> + Send + 'static,
+    ) {
+        self.hub.keep(name, work);
     }
 
     /// The workspace.

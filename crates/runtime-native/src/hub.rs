@@ -3,13 +3,17 @@
 //! Invariants: everything here is a shortcut. The store is the truth, and every wait that uses the
 //! hub also looks there.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::channel::{mpsc, oneshot};
-use futures::future::select;
+use futures::future::{BoxFuture, select};
+use steadfast_core::caught::{self, Code};
 use steadfast_core::env::Env;
 use steadfast_core::{Error, RunStatus, Timestamp, limits};
 use steadfast_store::{OpenStore, StoreExt, op};
@@ -171,17 +175,65 @@ impl Hub {
             return;
         }
         let hub = self.clone();
-        let look = async move {
-            loop {
-                hub.look_until_none_is_left().await;
-                hub.looking.store(false, Ordering::Release);
-                // Somebody may have come who saw us still looking.
-                if hub.elsewhere().is_empty() || hub.looking.swap(true, Ordering::AcqRel) {
-                    return;
+        self.keep("ends", move || {
+            let hub = hub.clone();
+            Box::pin(async move {
+                loop {
+                    hub.look_until_none_is_left().await;
+                    hub.looking.store(false, Ordering::Release);
+                    // Somebody may have come who saw us still looking.
+                    if hub.elsewhere().is_empty() || hub.looking.swap(true, Ordering::AcqRel) {
+                        return;
+                    }
                 }
+            })
+        });
+    }
+
+    /// Spawns a task of ours that nobody waits for.
+    pub(crate) fn spawn(
+        self: &Arc<Self>,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let hub = self.clone();
+        let task = AssertUnwindSafe(task).catch_unwind().map(move |ended| {
+            if let Err(payload) = ended {
+                hub.panicked(name, payload);
             }
-        };
-        self.env.spawn("ends", Box::pin(look));
+        });
+        self.env.spawn(name, Box::pin(task));
+    }
+
+    /// Spawns a task of ours that is begun anew whenever it panics.
+    pub(crate) fn keep(
+        self: &Arc<Self>,
+        name: &'static str,
+        work: impl Fn() -> BoxFuture<'static, ()> + Send + 'static,
+    ) {
+        let hub = self.clone();
+        self.env.spawn(name, Box::pin(async move { hub.kept(name, work).await }));
+    }
+
+    /// Does work until it ends by itself, anew after each panic.
+    pub(crate) async fn kept(
+        &self,
+        name: &'static str,
+        work: impl Fn() -> BoxFuture<'static, ()> + Send,
+    ) {
+        while let Err(payload) = AssertUnwindSafe(work()).catch_unwind().await {
+            self.panicked(name, payload);
+            self.env.sleep(limits::RESTART).await;
+        }
+    }
+
+    /// Reports a panic in a task of ours that was caught, and counts it.
+    pub(crate) fn panicked(&self, task: &'static str, payload: Box<dyn Any + Send>) -> Error {
+        let payload = self.env.panicked(payload);
+        let error = caught::panicked(Code("task", task), payload);
+        tracing::error!(task, %error, "a task panicked");
+        self.metrics.panicked(task);
+        error
     }
 
     async fn look_until_none_is_left(&self) {
@@ -280,8 +332,6 @@ impl RunEnd {
 
 #[cfg(test)]
 mod tests {
-    use futures::FutureExt;
-    use futures::future::BoxFuture;
     use steadfast_store::{Error, Op, Reply, Store};
 
     use super::*;

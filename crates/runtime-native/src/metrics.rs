@@ -3,6 +3,7 @@
 //! Invariants: labels are names of code and classes of errors, never ids, so their number is
 //! bounded by the program. Deliberately absent: a server. Whoever has one serves [`Metrics::text`].
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use prometheus_client::encoding::text::encode;
@@ -10,6 +11,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use steadfast_store::Tally;
 
 type Labels = [(&'static str, String); 2];
 
@@ -19,6 +21,8 @@ pub(crate) struct Metrics {
     durations: Family<Labels, Histogram>,
     retries: Family<Labels, Counter>,
     compensations: Family<Labels, Counter>,
+    task_panics: Family<[(&'static str, &'static str); 1], Counter>,
+    store_panics: Counter,
 }
 
 impl Default for Metrics {
@@ -34,7 +38,12 @@ impl Default for Metrics {
         registry.register("activity_retries", help, Family::clone(&retries));
         let help = "Effects that were taken back";
         registry.register("workflow_compensations", help, Family::clone(&compensations));
-        Self { registry, durations, retries, compensations }
+        let (task_panics, store_panics) = (Family::default(), Counter::default());
+        let help = "Panics in tasks of the worker; each task was begun anew, or its run recovered";
+        registry.register("task_panics", help, Family::clone(&task_panics));
+        let help = "Panics in the store's own code";
+        registry.register("store_panics", help, Counter::clone(&store_panics));
+        Self { registry, durations, retries, compensations, task_panics, store_panics }
     }
 }
 
@@ -54,8 +63,13 @@ impl Metrics {
         self.compensations.get_or_create(&labels).inc();
     }
 
+    pub(crate) fn panicked(&self, task: &'static str) {
+        self.task_panics.get_or_create(&[("task", task)]).inc();
+    }
+
     /// All of them, as OpenMetrics has it.
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn text(&self, store: Tally) -> String {
+        self.store_panics.inner().store(store.panics, Ordering::Relaxed);
         let mut text = String::new();
         // Writing into a text does not fail.
         let _ = encode(&mut text, &self.registry);

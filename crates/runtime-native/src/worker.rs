@@ -1,13 +1,14 @@
 //! A worker: claims what is ready, executes it, keeps its leases, and shuts down without losing a
 //! step.
 //!
-//! Invariants: each loop is its own task, so one failing queue does not stop the others; a worker
+//! Invariants: each loop is its own task, so one failing queue does not stop the others, and one
+//! that panics is begun anew; a worker
 //! takes no more runs than it may have in memory; after `shutdown` no loop of it is left.
 
 mod claim;
 mod launch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -42,6 +43,8 @@ struct Core {
     /// When this worker, having no room, last asked for overdue runs to be ended.
     ended_overdue_at: AtomicI64,
     loops: AtomicUsize,
+    /// The queues that have a loop.
+    served: Mutex<BTreeSet<String>>,
     /// Runs that are being started here.
     starting: AtomicUsize,
     /// Rung when a place on a queue is free again, by queue.
@@ -76,6 +79,7 @@ impl Worker {
             hungry: AtomicBool::new(false),
             ended_overdue_at: AtomicI64::new(i64::MIN),
             loops: AtomicUsize::new(0),
+            served: Mutex::default(),
             starting: AtomicUsize::new(0),
             place: Mutex::default(),
             claiming: AsyncMutex::default(),
@@ -85,9 +89,9 @@ impl Worker {
         if !core.config.name.is_empty() {
             core.take_over().await?;
         }
-        core.spawn_loop(|core| Box::pin(async move { core.heartbeats().await }));
-        core.spawn_loop(|core| Box::pin(async move { core.wake_ups().await }));
-        core.spawn_loop(|core| Box::pin(async move { core.queues().await }));
+        core.spawn_loop("heartbeats", |core| Box::pin(async move { core.heartbeats().await }));
+        core.spawn_loop("wake-ups", |core| Box::pin(async move { core.wake_ups().await }));
+        core.spawn_loop("queues", |core| Box::pin(async move { core.queues().await }));
         Ok(Self { core })
     }
 
@@ -178,14 +182,17 @@ struct Since<'a> {
 }
 
 impl Core {
+    /// A loop that panics begins anew, until the shutdown ends it.
     fn spawn_loop(
         self: &Arc<Self>,
-        body: impl FnOnce(Arc<Core>) -> BoxFuture<'static, ()> + Send + 'static,
+        name: &'static str,
+        body: impl Fn(Arc<Core>) -> BoxFuture<'static, ()> + Send + 'static,
     ) {
         self.loops.fetch_add(1, Ordering::AcqRel);
         let core = self.clone();
         let task = async move {
-            body(core.clone()).await;
+            let again = core.clone();
+            core.hub.kept(name, move || body(again.clone())).await;
             core.loops.fetch_sub(1, Ordering::AcqRel);
             core.hub.freed.ring();
         };

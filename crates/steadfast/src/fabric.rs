@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -134,58 +134,62 @@ impl Steadfast {
     fn keep_ticking(&self) {
         const PAUSE: Duration = Duration::from_secs(1);
         let (client, stopping) = (self.client.clone(), self.stopping.clone());
-        let retention = self.retention;
-        let env = client.inner.env().clone();
-        let ticks = async move {
-            for round in 0u64.. {
-                if stopping.load(Ordering::Acquire) {
-                    return;
+        let (retention, rounds) = (self.retention, Arc::new(AtomicU64::new(0)));
+        self.client.inner.keep("ticks", move || {
+            let (client, stopping, rounds) = (client.clone(), stopping.clone(), rounds.clone());
+            Box::pin(async move {
+                while !stopping.load(Ordering::Acquire) {
+                    tick(&client, &retention, rounds.fetch_add(1, Ordering::Relaxed)).await;
+                    client.inner.env().sleep(PAUSE).await;
                 }
-                if let Err(error) = client.tick().await {
-                    tracing::error!(%error, "the scheduler cannot tick");
-                }
-                if round.is_multiple_of(5)
-                    && let Err(error) = client.settle_approvals().await
-                {
-                    tracing::error!(%error, "approvals cannot be settled");
-                }
-                if round.is_multiple_of(5)
-                    && let Err(error) = client.inner.settle_commands(client.inner.now()).await
-                {
-                    tracing::error!(%error, "commands cannot be settled");
-                }
-                // Not at once: a start has enough to do.
-                if round % 600 == 300
-                    && let Err(error) = client.retain_events(&retention).await
-                {
-                    tracing::error!(%error, "old events cannot be removed");
-                }
-                if round % 600 == 310
-                    && let Err(error) = client.sweep_meters().await
-                {
-                    tracing::error!(%error, "old meters cannot be removed");
-                }
-                client.inner.env().sleep(PAUSE).await;
-            }
-        };
-        env.spawn("ticks", Box::pin(ticks));
+            })
+        });
     }
 
     /// Publishes to one sink until the shutdown, each second. Apart from the other ticks, because a
     /// sink may be slow.
     fn keep_publishing(&self, relay: Relay) {
         const PAUSE: Duration = Duration::from_secs(1);
-        let (env, stopping) = (self.client.inner.env().clone(), self.stopping.clone());
-        let clock = env.clone();
-        let ticks = async move {
-            while !stopping.load(Ordering::Acquire) {
-                if let Err(error) = relay.tick().await {
-                    tracing::error!(%error, "events cannot be published");
+        let (clock, stopping) = (self.client.inner.env().clone(), self.stopping.clone());
+        self.client.inner.keep("events", move || {
+            let (relay, clock, stopping) = (relay.clone(), clock.clone(), stopping.clone());
+            Box::pin(async move {
+                while !stopping.load(Ordering::Acquire) {
+                    if let Err(error) = relay.tick().await {
+                        tracing::error!(%error, "events cannot be published");
+                    }
+                    clock.sleep(PAUSE).await;
                 }
-                clock.sleep(PAUSE).await;
-            }
-        };
-        env.spawn("events", Box::pin(ticks));
+            })
+        });
+    }
+}
+
+/// What is to be done in one round of the ticks.
+async fn tick(client: &Client, retention: &Retention, round: u64) {
+    if let Err(error) = client.tick().await {
+        tracing::error!(%error, "the scheduler cannot tick");
+    }
+    if round.is_multiple_of(5)
+        && let Err(error) = client.settle_approvals().await
+    {
+        tracing::error!(%error, "approvals cannot be settled");
+    }
+    if round.is_multiple_of(5)
+        && let Err(error) = client.inner.settle_commands(client.inner.now()).await
+    {
+        tracing::error!(%error, "commands cannot be settled");
+    }
+    // Not at once: a start has enough to do.
+    if round % 600 == 300
+        && let Err(error) = client.retain_events(retention).await
+    {
+        tracing::error!(%error, "old events cannot be removed");
+    }
+    if round % 600 == 310
+        && let Err(error) = client.sweep_meters().await
+    {
+        tracing::error!(%error, "old meters cannot be removed");
     }
 }
 

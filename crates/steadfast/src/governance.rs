@@ -76,7 +76,7 @@ impl Governance {
         self.budgets.iter().try_for_each(|budget| budget.check(&self.connectors))?;
         for contract in contracts {
             for stage in contract.chain() {
-                let fields = self.policies.redacts(stage);
+                let fields = self.policies.redacts(stage)?;
                 fields.iter().try_for_each(|field| contract.check_redacted(field))?;
             }
             for call in &contract.calls {

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use steadfast_core::caught::{self, Code};
 use steadfast_core::event::CloudEvent;
 use steadfast_core::sink::{Delivery, SinkTarget};
 use steadfast_core::{Error, ErrorClass, Result, Timestamp, key, limits};
@@ -96,15 +97,23 @@ impl Sink {
         }
     }
 
-    pub(crate) fn wants(&self, event: &CloudEvent) -> bool {
+    /// What its target's code is called in errors.
+    pub(crate) fn code(&self) -> Code<'_> {
+        Code("sink", &self.name)
+    }
+
+    pub(crate) fn wants(&self, event: &CloudEvent) -> Result<bool> {
         let is = |pattern: &String| match pattern.strip_suffix('*') {
             Some(beginning) => event.short_type().starts_with(beginning),
             None => event.short_type() == pattern,
         };
         let purpose = event.extension("purpose").unwrap_or_default();
-        (self.types.is_empty() || self.types.iter().any(is))
-            && (self.purposes.is_empty() || self.purposes.iter().any(|p| p == purpose))
-            && self.target.wants(event)
+        let listed = (self.types.is_empty() || self.types.iter().any(is))
+            && (self.purposes.is_empty() || self.purposes.iter().any(|p| p == purpose));
+        match listed {
+            true => caught::call(self.code(), || self.target.wants(event)),
+            false => Ok(false),
+        }
     }
 }
 

@@ -22,6 +22,9 @@ pub enum Error {
     Refused(String),
     /// The schema or a stored value is not one this version can work with.
     Incompatible(String),
+    /// A panic of ours ended the operation, or what carried it out. Whether it was done is unknown;
+    /// it may be sent again.
+    Panicked(String),
     /// The store is closed.
     Closed,
 }
@@ -32,7 +35,8 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Transient(_) | Self::Full(_) | Self::Ambiguous(_) => true,
-            Self::Invalid(_) | Self::Refused(_) | Self::Incompatible(_) | Self::Closed => false,
+            Self::Invalid(_) | Self::Refused(_) | Self::Incompatible(_) => false,
+            Self::Panicked(_) | Self::Closed => false,
         }
     }
 }
@@ -46,6 +50,7 @@ impl fmt::Display for Error {
             Self::Invalid(what) => f.write_str(what),
             Self::Refused(what) => write!(f, "the database refused: {what}"),
             Self::Incompatible(what) => write!(f, "the database does not fit this version: {what}"),
+            Self::Panicked(what) => write!(f, "the store panicked: {what}"),
             Self::Closed => f.write_str("the store is closed"),
         }
     }
@@ -63,6 +68,7 @@ impl From<Error> for steadfast_core::Error {
             Error::Refused(_) => "SF-0403",
             Error::Incompatible(_) => "SF-0404",
             Error::Closed => "SF-0405",
+            Error::Panicked(_) => "SF-0406",
         };
         steadfast_core::Error::new(steadfast_core::ErrorClass::Store, code, error.to_string())
     }

@@ -24,6 +24,8 @@ use crate::backend::Job;
 use crate::bell::News;
 use crate::busy::{Busy, Meter};
 use crate::error::Error;
+use crate::fault;
+use crate::keep::{self, Keeper};
 use crate::op::{Entry, Op, Reply, Started, With};
 use crate::session::{self, Begin, Connect, Session};
 use place::{is_claim, order, place};
@@ -56,7 +58,13 @@ impl Lanes {
         let lane = |number| {
             let ((jobs, waiting), call) = (mpsc::channel(WAITING), Arc::new(Notify::new()));
             let lane = Lane { connect: connect.clone(), session: None, call: call.clone() };
-            tokio::spawn(lane.serve(waiting, (number == LANES).then(|| Meter::new(&claims))));
+            let meter = (number == LANES).then(|| Meter::new(&claims));
+            let (database, counters) = connect.database();
+            let kept = Keeper::new("lane", database, counters)
+                .task((lane, waiting, meter), |(lane, waiting, meter)| {
+                    Box::pin(lane.serve(waiting, meter))
+                });
+            tokio::spawn(kept);
             (jobs, call)
         };
         let (lanes, calls) = (0..=LANES).map(lane).unzip();
@@ -72,7 +80,7 @@ impl Lanes {
         let (reply, answer) = oneshot::channel();
         let lane = place(&op, self.joins_queues, || self.claims.is_much());
         self.lanes[lane].send(Job { op, reply }).await.map_err(|_| Error::Closed)?;
-        answer.await.map_err(|_| Error::Closed)?
+        answer.await.map_err(|_| keep::unanswered())?
     }
 }
 
@@ -150,19 +158,21 @@ struct Lane<C: Connect> {
 type Answers = Vec<Option<Result<Reply, Error>>>;
 
 impl<C: Connect> Lane<C> {
-    /// Works off what comes; who writes claims tells how much of the time that takes.
-    async fn serve(mut self, mut jobs: mpsc::Receiver<Job>, mut meter: Option<Meter>) {
+    /// Works off what comes; who writes claims tells how much of the time that takes. After a panic
+    /// it begins with a session of its own.
+    async fn serve(&mut self, jobs: &mut mpsc::Receiver<Job>, meter: &mut Option<Meter>) {
+        self.session = None;
         let (mut batch, mut is_crowd) = (Vec::new(), false);
-        while self.receive(&mut jobs, &mut batch).await > 0 {
+        while self.receive(jobs, &mut batch).await > 0 {
             // Who is alone would only wait for itself.
             if is_crowd || batch.len() > 1 {
-                gather(&mut batch, &mut jobs).await;
+                gather(&mut batch, jobs).await;
             }
             is_crowd = batch.len() > 1;
             let drains = |job: &Job| matches!(&*job.op, Op::Dequeue(_));
             let begun = meter.as_ref().filter(|_| batch.iter().any(drains)).map(|_| Instant::now());
             self.commit(std::mem::take(&mut batch)).await;
-            if let Some(meter) = &mut meter {
+            if let Some(meter) = meter {
                 meter.add(begun);
             }
         }
@@ -182,6 +192,7 @@ impl<C: Connect> Lane<C> {
 
     /// Carries out a batch, one way or another, and answers it.
     async fn commit(&mut self, mut batch: Vec<Job>) {
+        fault::point("batch", || batch.iter().map(|job| format!("{:?}", job.op)).collect());
         if batch.len() > 1 {
             if batch.iter().all(|job| is_claim(&job.op)) {
                 batch.sort_by(|one, other| order(&one.op).cmp(&order(&other.op)));

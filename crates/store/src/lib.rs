@@ -23,9 +23,16 @@ mod busy;
 mod clock;
 mod dialect;
 mod error;
+#[cfg(feature = "fault")]
+#[doc(hidden)]
+pub mod fault;
+#[cfg(not(feature = "fault"))]
+mod fault;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod flight;
 mod gate;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod keep;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod lane;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

@@ -59,10 +59,15 @@ impl Mysql {
         let offset = session::first(&*connector, prepare).await?;
         let offset = Arc::new(AtomicI64::new(offset));
         let readers = Pool::new(connector.clone(), READERS);
-        let chores = vec![
-            tokio::spawn(session::keep_clock(readers.clone(), offset.clone())),
-            tokio::spawn(bell::ring(connector.clone(), bell.clone())),
-        ];
+        let mut chores = Chores::new();
+        let (pool, clock) = (readers.clone(), offset.clone());
+        chores.add("clock", &*connector, move || {
+            Box::pin(session::keep_clock(pool.clone(), clock.clone()))
+        });
+        let (to, heard) = (connector.clone(), bell.clone());
+        chores.add("notifications", &*connector, move || {
+            Box::pin(bell::ring(to.clone(), heard.clone()))
+        });
         Ok(Self {
             lanes: Lanes::spawn(&connector),
             readers,
@@ -70,7 +75,7 @@ impl Mysql {
             bell,
             offset,
             counters,
-            _chores: Chores::new(chores),
+            _chores: chores,
         })
     }
 

@@ -65,11 +65,17 @@ impl Postgres {
         let (offset, channel) = session::first(&*connector, prepare).await?;
         let offset = Arc::new(AtomicI64::new(offset));
         let readers = Pool::new(connector.clone(), READERS);
-        let chores = vec![
-            tokio::spawn(session::keep_clock(readers.clone(), offset.clone())),
-            tokio::spawn(statistics::keep(readers.clone())),
-            tokio::spawn(bell::ring(connector.clone(), bell.clone(), channel)),
-        ];
+        let mut chores = Chores::new();
+        let (pool, clock) = (readers.clone(), offset.clone());
+        chores.add("clock", &*connector, move || {
+            Box::pin(session::keep_clock(pool.clone(), clock.clone()))
+        });
+        let pool = readers.clone();
+        chores.add("statistics", &*connector, move || Box::pin(statistics::keep(pool.clone())));
+        let (to, heard) = (connector.clone(), bell.clone());
+        chores.add("notifications", &*connector, move || {
+            Box::pin(bell::ring(to.clone(), heard.clone(), channel.clone()))
+        });
         Ok(Self {
             lanes: Lanes::spawn(&connector),
             readers,
@@ -77,7 +83,7 @@ impl Postgres {
             bell,
             offset,
             counters,
-            _chores: Chores::new(chores),
+            _chores: chores,
         })
     }
 

@@ -5,10 +5,13 @@
 //! task, so a caller that goes away leaves nothing half done. Deliberately absent: retries without
 //! limit, which are `backend::patiently`'s.
 
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -16,7 +19,10 @@ use crate::backend::random;
 use crate::bell::News;
 use crate::clock;
 use crate::error::Error;
+use crate::fault;
+use crate::keep::{self, Keeper};
 use crate::op::{Op, Reply};
+use crate::tally::Counters;
 
 /// What a driver's error means for whoever holds the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,8 +107,8 @@ pub(crate) trait Session: Send + 'static {
     }
     /// Runs a statement without parameters or rows, such as COMMIT.
     fn run(&mut self, sql: &'static str) -> impl Future<Output = Result<(), Error>> + Send;
-    /// Counts a commit.
-    fn committed(&self);
+    /// The store's counters.
+    fn counters(&self) -> &Counters;
     /// The server's clock, in microseconds since the epoch.
     fn clock(&mut self) -> impl Future<Output = Result<i64, Error>> + Send;
     /// Whether the connection is good for another transaction.
@@ -125,6 +131,8 @@ pub(crate) trait Connect: Send + Sync + 'static {
     fn connect_lane(&self) -> impl Future<Output = Result<Self::Session, Error>> + Send {
         self.connect()
     }
+    /// The database, as faults know it, and the store's counters.
+    fn database(&self) -> (&str, &Arc<Counters>);
     /// Called after a commit that may have made something ready for others, or ended a run.
     fn announce(&self, _news: News) {}
 }
@@ -142,32 +150,55 @@ pub(crate) async fn brief_wait(tried: u32) {
 /// nothing leads nowhere.
 const SILENCE: Duration = Duration::from_secs(90);
 
-/// What was heard of a session; after silence it is given up.
+/// Why a session did not answer.
+enum Mute {
+    Silent,
+    /// A panic of ours, in the middle of it.
+    Panicked(Box<dyn Any + Send>),
+}
+
+/// What a session answers, if it does.
+async fn answer<T>(
+    asked: impl Future<Output = Result<T, Error>>,
+) -> Result<Result<T, Error>, Mute> {
+    let asked = AssertUnwindSafe(asked).catch_unwind();
+    let answer = tokio::time::timeout(SILENCE, asked).await.map_err(|_| Mute::Silent)?;
+    answer.map_err(Mute::Panicked)
+}
+
+/// What was heard of a session; one that did not answer is given up.
 fn heard<S: Session, T>(
     session: &mut S,
-    answer: Result<Result<T, Error>, tokio::time::error::Elapsed>,
+    answer: Result<Result<T, Error>, Mute>,
 ) -> Result<T, Error> {
-    answer.unwrap_or_else(|_| {
+    answer.unwrap_or_else(|mute| {
         session.give_up();
-        Err(Error::Transient(format!("no answer within {} s", SILENCE.as_secs())))
+        Err(match mute {
+            Mute::Silent => Error::Transient(format!("no answer within {} s", SILENCE.as_secs())),
+            Mute::Panicked(payload) => keep::panicked(session.counters(), payload),
+        })
     })
 }
 
 /// [`Session::begin`], but not for ever.
 pub(crate) async fn begin<S: Session>(session: &mut S, kind: Begin) -> Result<(), Error> {
-    let answer = tokio::time::timeout(SILENCE, session.begin(kind)).await;
+    let answer = self::answer(session.begin(kind)).await;
     heard(session, answer)
 }
 
 /// [`Session::rehearse`], but not for ever.
 pub(crate) async fn rehearse<S: Session>(session: &mut S) -> Result<(), Error> {
-    let answer = tokio::time::timeout(SILENCE, session.rehearse()).await;
+    let answer = self::answer(session.rehearse()).await;
     heard(session, answer)
 }
 
 /// [`Session::apply`], but not for ever.
 pub(crate) async fn apply<S: Session>(session: &mut S, op: &Op) -> Result<Reply, Error> {
-    let answer = tokio::time::timeout(SILENCE, session.apply(op)).await;
+    let asked = async {
+        fault::point("operation", || format!("{op:?}"));
+        session.apply(op).await
+    };
+    let answer = self::answer(asked).await;
     heard(session, answer).map(|applied| applied.reply)
 }
 
@@ -177,21 +208,29 @@ pub(crate) async fn transact<S: Session>(
     kind: Begin,
     ops: &[&Op],
 ) -> Result<Vec<Applied>, Error> {
-    let answer = tokio::time::timeout(SILENCE, session.transact(kind, ops)).await;
+    let asked = async {
+        fault::point("operation", || format!("{ops:?}"));
+        session.transact(kind, ops).await
+    };
+    let answer = self::answer(asked).await;
     heard(session, answer)
 }
 
 /// [`Session::at_once`], but not for ever. It commits, so a fault of the connection leaves the
 /// outcome unknown.
 pub(crate) async fn at_once<S: Session>(session: &mut S, op: &Op) -> Result<Option<Reply>, Error> {
-    let answer = tokio::time::timeout(SILENCE, session.at_once(op)).await;
+    let asked = async {
+        fault::point("operation", || format!("{op:?}"));
+        session.at_once(op).await
+    };
+    let answer = self::answer(asked).await;
     let done = heard(session, answer);
     if matches!(op, Op::Wake(_)) {
         // It has only looked.
         return done;
     }
     if matches!(done, Ok(Some(_))) {
-        session.committed();
+        session.counters().commit();
     }
     in_commit(session, done)
 }
@@ -201,17 +240,21 @@ pub(crate) async fn all_at_once<S: Session>(
     session: &mut S,
     ops: &[&Op],
 ) -> Result<Vec<Option<Reply>>, Error> {
-    let answer = tokio::time::timeout(SILENCE, session.all_at_once(ops)).await;
+    let asked = async {
+        fault::point("operation", || format!("{ops:?}"));
+        session.all_at_once(ops).await
+    };
+    let answer = self::answer(asked).await;
     let done = heard(session, answer);
     if matches!(&done, Ok(replies) if replies.iter().any(Option::is_some)) {
-        session.committed();
+        session.counters().commit();
     }
     in_commit(session, done)
 }
 
 /// [`Session::run`], but not for ever.
 pub(crate) async fn run<S: Session>(session: &mut S, sql: &'static str) -> Result<(), Error> {
-    let answer = tokio::time::timeout(SILENCE, session.run(sql)).await;
+    let answer = self::answer(session.run(sql)).await;
     heard(session, answer)
 }
 
@@ -219,7 +262,7 @@ pub(crate) async fn run<S: Session>(session: &mut S, sql: &'static str) -> Resul
 pub(crate) async fn commit<S: Session>(session: &mut S) -> Result<(), Error> {
     let done = run(session, "COMMIT").await;
     if done.is_ok() {
-        session.committed();
+        session.counters().commit();
     }
     in_commit(session, done)
 }
@@ -306,16 +349,13 @@ impl<C: Connect> Pool<C> {
         Arc::new(Self { connect, idle: Mutex::default(), permits, home })
     }
 
-    /// Runs something to its end even if the caller goes away. A panic is passed on to the caller.
+    /// Runs something to its end even if the caller goes away. A panic is the caller's error.
     pub(crate) async fn on_a_task<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        match self.home.spawn(work).await {
-            Ok(done) => done,
-            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-            Err(_) => Err(Error::Closed),
-        }
+        let (_, counters) = self.connect.database();
+        self.home.spawn(work).await.map_err(|ended| keep::lost(counters, ended))?
     }
 
     pub(crate) async fn take(&self) -> Result<Held<C::Session>, Error> {
@@ -390,7 +430,7 @@ fn is_one_statement(op: &Op) -> bool {
 /// The offset of the server's clock from ours, by one reading.
 pub(crate) async fn clock_offset(session: &mut impl Session) -> Result<i64, Error> {
     let began = clock::local_us();
-    let answer = tokio::time::timeout(SILENCE, session.clock()).await;
+    let answer = self::answer(session.clock()).await;
     let server = heard(session, answer)?;
     Ok(clock::offset_us(began, server, clock::local_us()))
 }
@@ -414,8 +454,21 @@ pub(crate) async fn keep_clock<C: Connect>(pool: Arc<Pool<C>>, offset: Arc<Atomi
 pub(crate) struct Chores(Vec<tokio::task::AbortHandle>);
 
 impl Chores {
-    pub(crate) fn new(tasks: Vec<tokio::task::JoinHandle<()>>) -> Self {
-        Self(tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect())
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Starts one, which is begun anew if it panics.
+    pub(crate) fn add<C: Connect>(
+        &mut self,
+        name: &'static str,
+        connect: &C,
+        work: impl Fn() -> BoxFuture<'static, ()> + Send + 'static,
+    ) {
+        let (database, counters) = connect.database();
+        let kept = Keeper::new(name, database, counters).task((), move |()| work());
+        self.0.push(tokio::spawn(kept).abort_handle());
     }
 }
 

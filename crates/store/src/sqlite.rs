@@ -30,6 +30,8 @@ pub use work::{Work, start_in};
 use crate::apply;
 use crate::backend::{Job, carry_out, patiently};
 use crate::error::Error;
+use crate::fault;
+use crate::keep::{self, Keeper};
 use crate::lookout::{self, Lookout, Seat};
 use crate::op::{Op, Record, Reply, Store, Written};
 use crate::tally::{Counters, Tally};
@@ -94,20 +96,21 @@ impl Sqlite {
         }
         let place = place.to_owned();
         let ready = move || connection::open_ready(&place).map(|connection| (connection, place));
-        let opened = tokio::task::spawn_blocking(ready).await.map_err(|_| Error::Closed)?;
-        let (connection, place) = opened?;
+        let counters = Arc::new(Counters::default());
+        let opened = tokio::task::spawn_blocking(ready).await;
+        let (connection, place) = opened.map_err(|ended| keep::lost(&counters, ended))??;
         let (readers, bell) = match place.as_str() {
             connection::MEMORY => (Readers::Memory, None),
             file => {
                 let path = PathBuf::from(file);
-                let bell = watch::spawn(&path)?;
+                let bell = watch::spawn(&path, Keeper::new("watch", file, &counters))?;
                 let permits = Arc::new(Semaphore::new(READERS));
                 (Readers::File { path, idle: Arc::default(), permits }, Some(bell))
             }
         };
-        let counters = Arc::new(Counters::default());
         let is_crowd = Arc::new(AtomicBool::new(false));
-        let tasks = writer::spawn(connection, counters.clone(), is_crowd.clone())?;
+        let keeper = Keeper::new("writer", &place, &counters);
+        let tasks = writer::spawn(connection, counters.clone(), is_crowd.clone(), keeper)?;
         let (open, lookout) = (AtomicUsize::new(0), Lookout::new());
         Ok(Self { tasks, readers, open, is_crowd, lookout, counters, bell })
     }
@@ -128,9 +131,9 @@ impl Sqlite {
             && self.lookout.is_worth_it()
             && let Some(answered) = self.lookout.look(|| answer.try_recv().transpose())
         {
-            return answered.map_err(|_| Error::Closed)?;
+            return answered.map_err(|_| keep::unanswered())?;
         }
-        answer.await.map_err(|_| Error::Closed)?
+        answer.await.map_err(|_| keep::unanswered())?
     }
 
     /// Whether whoever has just sent something is the only one. Of several, the first to come back
@@ -151,14 +154,15 @@ impl Sqlite {
             Readers::File { path, idle, permits } if op.is_read() => {
                 let permit = permits.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
                 let (path, idle) = (path.clone(), idle.clone());
-                let counters = self.counters.clone();
+                let (counters, of) = (self.counters.clone(), &self.counters);
                 let read = move || {
                     let reply = read(&path, &idle, counters, &op);
                     // Held to the end of the read, also if whoever asked has gone.
                     drop(permit);
                     reply
                 };
-                tokio::task::spawn_blocking(read).await.map_err(|_| Error::Closed)?
+                let answered = tokio::task::spawn_blocking(read).await;
+                answered.map_err(|ended| keep::lost(of, ended))?
             }
             _ => {
                 let manner = if is_awaited(&op) { Wait::Looking } else { Wait::Sleeping };
@@ -187,6 +191,7 @@ fn read(
         None => connection::prepare(connection::open_file(path)?)?,
     };
     let mut tx = SqliteTx::new(&connection, counters);
+    fault::point("read", || format!("{op:?}"));
     tx.batch("BEGIN")?;
     let reply = tx::now(apply::apply(&mut tx, op));
     tx.batch("COMMIT")?;

@@ -7,6 +7,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use steadfast_core::Error;
+
 /// What a store has done since it was opened, in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
@@ -14,6 +16,8 @@ pub struct Tally {
     pub commits: u64,
     /// Statements sent, reading and writing, without those that begin and end transactions.
     pub statements: u64,
+    /// Panics of the store's own code, each of which was caught.
+    pub panics: u64,
 }
 
 impl Tally {
@@ -23,6 +27,7 @@ impl Tally {
         Tally {
             commits: self.commits - before.commits,
             statements: self.statements - before.statements,
+            panics: self.panics - before.panics,
         }
     }
 }
@@ -32,6 +37,7 @@ impl Tally {
 pub(crate) struct Counters {
     commits: AtomicU64,
     statements: AtomicU64,
+    panics: AtomicU64,
 }
 
 impl Counters {
@@ -43,10 +49,17 @@ impl Counters {
         self.statements.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Reports a panic of the store's own code, and counts it.
+    pub(crate) fn panicked(&self, panic: &Error) {
+        tracing::error!(error = panic.message(), "the store panicked");
+        self.panics.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn read(&self) -> Tally {
         Tally {
             commits: self.commits.load(Ordering::Relaxed),
             statements: self.statements.load(Ordering::Relaxed),
+            panics: self.panics.load(Ordering::Relaxed),
         }
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! Invariants: work runs only under a good lease, and not again once its record is committed, even
 //! if the answer to that commit was lost; its failure takes back its writes and is recorded all
-//! the same; what may pass (a deadlock, a lost connection) runs the work again instead.
+//! the same, and so is its panic; what may pass (a deadlock, a lost connection) runs the work
+//! again instead.
 
 use std::sync::Arc;
 
@@ -15,12 +16,21 @@ use crate::session::{Connect, Pool, TRIES, brief_wait};
 
 /// Work that a session can do.
 pub(crate) trait Perform<S>: Send + Sync + 'static {
-    /// Runs the work and writes the records in one transaction.
+    /// Runs the work, unless its outcome is given, and writes the records in one transaction.
     fn perform(
         &self,
         session: &mut S,
         records: &Record,
-    ) -> impl Future<Output = Result<(Written, Outcome), Error>> + Send;
+        outcome: Option<Outcome>,
+    ) -> impl Future<Output = Result<Performed, Error>> + Send;
+}
+
+/// What work came to.
+pub(crate) enum Performed {
+    /// It is recorded, or was refused.
+    Done(Written, Outcome),
+    /// It panicked, nothing is recorded, and the session may be in the middle of a statement.
+    Panicked(steadfast_core::Error),
 }
 
 /// Does the work on a session of its own, again as long as somebody else is in the way.
@@ -31,13 +41,18 @@ pub(crate) async fn transact<C: Connect>(
 ) -> Result<(Written, Outcome), Error> {
     let home = pool.clone();
     let attempts = async move {
-        let mut tried = 0;
+        let (mut tried, mut outcome) = (0, None);
         loop {
             let mut held = pool.take().await?;
-            match work.perform(&mut held.session, &records).await {
-                Ok(done) => {
+            match work.perform(&mut held.session, &records, outcome.clone()).await {
+                Ok(Performed::Done(written, outcome)) => {
                     pool.put_back(held);
-                    return Ok(done);
+                    return Ok((written, outcome));
+                }
+                // The server takes back what it has done; the error is recorded on another session.
+                Ok(Performed::Panicked(error)) => {
+                    drop(held);
+                    outcome = Some(Err(error));
                 }
                 // Whatever is open on a session that failed is taken back by the server.
                 Err(Error::Transient(_)) if tried < TRIES => {

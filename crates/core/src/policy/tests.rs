@@ -19,7 +19,7 @@ fn classes(a: ApprovalClass, r: Reversibility, s: Sensitivity) -> Option<Classes
 }
 
 fn ruling(stage: Stage, act: &Act) -> (Ruling, u32) {
-    let finding = Policies::default().find(stage, act);
+    let finding = Policies::default().find(stage, act).unwrap();
     (finding.ruling, finding.approvers)
 }
 
@@ -40,7 +40,7 @@ fn the_chain_ends_with_the_first_denial_and_keeps_every_decision() {
     let mut act = Act::admit("user:1", "sync", json!({}));
     act.needs = vec!["warehouse.write/acme_sales".into()];
     let chain = [Stage::ConnectorScope, Stage::Permission, Stage::Cost];
-    let denied = Policies::default().judge(&chain, &act);
+    let denied = Policies::default().judge(&chain, &act).unwrap();
     let asked: Vec<_> = denied.decisions.iter().map(|d| d.stage).collect();
     assert_eq!(asked, [Stage::ConnectorScope, Stage::Permission]);
     let error = denied.denial().unwrap();
@@ -49,7 +49,7 @@ fn the_chain_ends_with_the_first_denial_and_keeps_every_decision() {
 
     let mut grants = Grants::default();
     grants.allow("user:*", ["warehouse.write"]);
-    let allowed = Policies::default().judge(&chain, &act.with_grants(&grants));
+    let allowed = Policies::default().judge(&chain, &act.with_grants(&grants)).unwrap();
     assert_eq!((allowed.ruling(), allowed.decisions.len()), (Ruling::Allow, 3));
 }
 
@@ -63,7 +63,7 @@ fn the_most_restrictive_ruling_holds() {
     policies.set(says(Stage::DataSafety, Ruling::Escalate));
     policies.set(says(Stage::AgentRisk, Ruling::RequireApproval));
     let chain = [Stage::Cost, Stage::DataSafety, Stage::AgentRisk];
-    let judged = policies.judge(&chain, &effect(None));
+    let judged = policies.judge(&chain, &effect(None)).unwrap();
     assert_eq!(judged.ruling(), Ruling::Escalate);
     assert_eq!(judged.decisions.len(), 3);
     assert_eq!(judged.denial(), None);

@@ -131,7 +131,7 @@ impl Execution {
                 // If it fails, the effect's own row still says that it was begun.
                 let _ = hub.store.ask(enter).await;
             };
-            self.hub.env.spawn("enter", Box::pin(task));
+            self.hub.spawn("enter", task);
         }
     }
 
@@ -145,7 +145,7 @@ impl Execution {
             let _ = hub.store.ask(free).await;
             hub.ready.ring();
         };
-        self.hub.env.spawn("free", Box::pin(task));
+        self.hub.spawn("free", task);
     }
 
     /// Calls of which no record will tell.

@@ -313,6 +313,7 @@ impl Execution {
             lease_for: self.config.lease,
             lease_until: self.lease_until.clone(),
             id,
+            kind: if call.probing { "probe of effect" } else { call.kind.as_str() },
             name: call.name.clone(),
             attempt: call.attempt,
             body: call.body.clone(),

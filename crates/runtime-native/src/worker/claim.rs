@@ -4,7 +4,7 @@
 //! count and counting what was claimed are one turn, and turns do not overlap; other queues wait
 //! for nobody.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -177,7 +177,6 @@ impl Core {
 
     /// Keeps one loop for every queue there is.
     pub(super) async fn queues(self: Arc<Self>) {
-        let mut known = BTreeSet::new();
         while !self.is_stopping() {
             let since = Since { own: u64::MAX, ..self.since(&self.hub.due.bell) };
             let workspace = self.hub.workspace.clone();
@@ -190,14 +189,24 @@ impl Core {
             }
             let names = listed.unwrap_or_default().into_iter().map(|queue| queue.name);
             for name in names.chain([op::DEFAULT_QUEUE.to_owned()]) {
-                if known.insert(name.clone()) {
-                    self.spawn_loop(move |core| Box::pin(async move { core.queue(name).await }));
+                if self.serves(&name) {
+                    continue;
                 }
+                self.spawn_loop("queue", move |core| {
+                    let name = name.clone();
+                    Box::pin(async move { core.queue(name).await })
+                });
             }
             // Not at every ring: a new queue may wait for a moment.
             self.hub.env.sleep(self.config.poll.0).await;
             self.idle(since, Duration::ZERO, self.config.poll.1).await;
         }
+    }
+
+    /// Whether a queue has a loop already; from now on it has.
+    fn serves(&self, queue: &str) -> bool {
+        let mut served = self.served.lock().expect("invariant: not poisoned");
+        !served.insert(queue.to_owned())
     }
 
     /// Claims runs of one queue.

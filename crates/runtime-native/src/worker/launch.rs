@@ -2,11 +2,14 @@
 //!
 //! Invariants: a run is one task, which also starts it where it is started here, so a caller who
 //! goes away leaves nothing claimed that nobody executes; a run counts from before it is written
-//! until its task is over, so that a worker has no more than it may and shuts down after all.
+//! until its task is over, also by a panic, so that a worker has no more than it may and shuts down
+//! after all.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use futures::FutureExt;
 use futures::channel::{mpsc, oneshot};
 use futures::future::BoxFuture;
 use steadfast_core::Result;
@@ -41,8 +44,12 @@ impl Core {
     ) -> Result<T> {
         let (tell, told) = oneshot::channel();
         self.hub.env.spawn("run", task(tell));
-        // Only a world that ends drops its tasks.
-        told.await.unwrap_or_else(|_| Err(steadfast_store::Error::Closed.into()))
+        told.await.unwrap_or_else(|_| {
+            tracing::error!("the task that starts a run panicked");
+            self.hub.metrics.panicked("start");
+            let why = "the task that starts the run ended before it was told";
+            Err(steadfast_store::Error::Panicked(why.to_owned()).into())
+        })
     }
 
     /// Executes claimed runs, each as a task of its own. They are counted at once; several begin
@@ -95,7 +102,12 @@ impl Core {
 
     async fn live(&self, launch: Box<Launch>, span: Span) {
         let (run_id, mine) = (launch.run.run_id.clone(), launch.lease_until.clone());
-        self.execute(launch, span).await;
+        let executed = AssertUnwindSafe(self.execute(launch, span)).catch_unwind().await;
+        if let Err(payload) = executed {
+            // Its lease runs out, and a recovery counts. Given back, it would be claimed at once,
+            // again and again.
+            self.hub.panicked("run", payload);
+        }
         self.left(&run_id, &mine);
     }
 

@@ -66,7 +66,7 @@ pub(super) fn judged(
     asked: &Asked<'_>,
 ) -> Result<(Act, Judgement)> {
     let act = act(governance, contract, payload, asked);
-    let judgement = governance.policies.judge(&contract.chain(), &act);
+    let judgement = governance.policies.judge(&contract.chain(), &act)?;
     for field in judgement.redacted() {
         // The key and the needs were made before: what they hold would be kept in any case.
         contract.check_redacted(&field)?;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use steadfast_core::caught::{self, Code};
 use steadfast_core::{Cx, EffectStatus, Error, ErrorClass, Result, limits};
 use steadfast_store::op::ListEffects;
 use steadfast_store::{OpenStore, StoreExt};
@@ -93,8 +94,9 @@ pub(crate) async fn compensate(cx: Cx, walk: Walk) -> Result<u64> {
                 return Err(Error::new(ErrorClass::NotFound, "SF-0804", text));
             };
             let undone_so_far = undone;
-            let ended = code(cx.undoing(&effect_id, &name), undo).await;
-            ended.map_err(|e| halted(&name, undone_so_far, &e))?;
+            let own = cx.undoing(&effect_id, &name);
+            let ended = caught::future(Code("compensation", &name), || code(own, undo)).await;
+            ended.flatten().map_err(|e| halted(&name, undone_so_far, &e))?;
             cx.undone(&effect_id, &name).await?;
             undone += 1;
         }

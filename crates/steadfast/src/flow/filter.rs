@@ -7,6 +7,7 @@
 use cel::common::ast::{EntryExpr, Expr};
 use cel::parser::{Expression, PrattParser};
 use serde_json::Value;
+use steadfast_core::caught::{self, Code};
 use steadfast_core::{Error, Result, limits};
 
 /// A compiled filter.
@@ -38,7 +39,15 @@ impl Filter {
         if context.add_variable("event", event).is_err() {
             return false;
         }
-        match context.resolve(&self.expression) {
+        let resolve = || context.resolve(&self.expression);
+        let resolved = match caught::call(Code("filter", ""), resolve) {
+            Ok(resolved) => resolved,
+            Err(error) => {
+                tracing::warn!(%error, "a filter does not match an event");
+                return false;
+            }
+        };
+        match resolved {
             Ok(cel::Value::Bool(matches)) => matches,
             Ok(_) => false,
             Err(error) => {

@@ -80,7 +80,7 @@ impl Gatekeeper {
         if let Some(stopped) = self.stopped(&leaving).await? {
             return Ok(refused("command_stopped", stopped, &leaving));
         }
-        let (act, judgement) = judged(&self.governance, contract, &leaving);
+        let (act, judgement) = judged(&self.governance, contract, &leaving)?;
         // What undoes another effect is not undone itself.
         let forward = leaving.effect.filter(|spec| spec.undoes.is_none());
         let declared = forward.and_then(|spec| contract.effects.get(&spec.effect_type));
@@ -183,13 +183,13 @@ pub(super) fn judged(
     governance: &Governance,
     contract: &CommandType,
     leaving: &Leaving<'_>,
-) -> (Act, Judgement) {
+) -> Result<(Act, Judgement)> {
     let act = act(governance, contract, leaving);
     let judgement = match forbidden(contract, leaving, &act) {
         Some((stage, finding)) => one(stage, finding, &act),
-        None => governance.policies.judge(&chain(contract, leaving, &act), &act),
+        None => governance.policies.judge(&chain(contract, leaving, &act), &act)?,
     };
-    (act, judgement)
+    Ok((act, judgement))
 }
 
 fn act(governance: &Governance, contract: &CommandType, leaving: &Leaving<'_>) -> Act {

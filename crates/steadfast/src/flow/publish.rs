@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::lock::Mutex;
-use steadfast_core::{Result, Timestamp, limits};
+use steadfast_core::{Result, Timestamp, caught, limits};
 use steadfast_runtime_native::Client;
 use steadfast_store::op;
 
@@ -58,11 +58,12 @@ impl Relay {
     /// Makes the sink known, so that nothing that happens from now on passes it by.
     pub(crate) async fn begin(&self) -> Result<()> {
         if let Some(sink) = &self.sink {
+            let (target, of) = (&sink.target, sink.code());
             let put = op::PutSink {
                 workspace: self.client.workspace().to_owned(),
                 sink: sink.name.clone(),
-                kind: sink.target.kind().to_owned(),
-                place: sink.target.place(),
+                kind: caught::call(of, || target.kind().to_owned())?,
+                place: caught::call(of, || target.place())?,
                 from: sink.from,
                 now: self.client.now(),
             };

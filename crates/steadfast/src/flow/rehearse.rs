@@ -110,7 +110,7 @@ fn one(
         owed: Vec::new(),
         now: Timestamp::default(),
     };
-    let (act, mut judgement) = perform::judged(governance, contract, &leaving);
+    let (act, mut judgement) = perform::judged(governance, contract, &leaving)?;
     uncounted(governance, &leaving, &mut judgement);
     Ok(Tried { doing: act.doing, judgement })
 }

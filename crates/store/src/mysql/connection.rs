@@ -119,6 +119,10 @@ impl Connect for Connector {
         Ok(MySession { conn, counters, memo, wrote: false, is_down: false, told: 0 })
     }
 
+    fn database(&self) -> (&str, &Arc<Counters>) {
+        (&self.url, &self.counters)
+    }
+
     fn announce(&self, news: News) {
         self.bell.pull(news);
     }
@@ -222,8 +226,8 @@ impl Session for MySession {
         self.batch(sql).await
     }
 
-    fn committed(&self) {
-        self.counters.commit();
+    fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     async fn clock(&mut self) -> Result<i64, Error> {

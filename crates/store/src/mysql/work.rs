@@ -7,13 +7,14 @@
 use futures::future::BoxFuture;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Transaction, TxOpts};
+use steadfast_core::caught;
 use steadfast_core::driver::Outcome;
 
 use super::connection::{Guest, MySession, sorted};
 use crate::apply::{self, Due};
 use crate::error::Error;
 use crate::op::{Record, Start, Started, Written};
-use crate::work::{self, Perform};
+use crate::work::{self, Perform, Performed};
 
 type Body = dyn for<'a> Fn(&'a mut Transaction<'_>) -> BoxFuture<'a, Outcome> + Send + Sync;
 
@@ -41,7 +42,8 @@ impl Perform<MySession> for Work {
         &self,
         session: &mut MySession,
         records: &Record,
-    ) -> Result<(Written, Outcome), Error> {
+        outcome: Option<Outcome>,
+    ) -> Result<Performed, Error> {
         let mut tx = session.conn.start_transaction(TxOpts::default()).await.map_err(sorted)?;
         let known = match apply::due(&mut Guest(&mut tx), records).await? {
             Due::Now => None,
@@ -50,9 +52,15 @@ impl Perform<MySession> for Work {
         };
         if let Some(known) = known {
             tx.rollback().await.map_err(sorted)?;
-            return Ok(known);
+            return Ok(Performed::Done(known.0, known.1));
         }
-        let outcome = under_savepoint(&mut tx, self).await?;
+        let outcome = match outcome {
+            Some(given) => given,
+            None => match under_savepoint(&mut tx, self, records).await? {
+                Ok(outcome) => outcome,
+                Err(panic) => return Ok(Performed::Panicked(panic)),
+            },
+        };
         let reply = apply::apply(&mut Guest(&mut tx), &work::settled(records, &outcome)).await?;
         let written = work::written(reply);
         if written == Written::Done {
@@ -60,14 +68,21 @@ impl Perform<MySession> for Work {
         } else {
             tx.rollback().await.map_err(sorted)?;
         }
-        Ok((written, outcome))
+        Ok(Performed::Done(written, outcome))
     }
 }
 
-/// Runs the work; if it fails, its writes are taken back.
-async fn under_savepoint(tx: &mut Transaction<'_>, body: &Work) -> Result<Outcome, Error> {
+/// Runs the work; if it fails, its writes are taken back. The inner error is its panic.
+async fn under_savepoint(
+    tx: &mut Transaction<'_>,
+    body: &Work,
+    records: &Record,
+) -> Result<Result<Outcome, steadfast_core::Error>, Error> {
     tx.query_drop("SAVEPOINT work").await.map_err(sorted)?;
-    let outcome = (body.0)(tx).await;
+    let outcome = match caught::future(records.work(), || (body.0)(tx)).await {
+        Ok(outcome) => outcome,
+        Err(panic) => return Ok(Err(panic)),
+    };
     let end = match &outcome {
         Ok(_) => "RELEASE SAVEPOINT work",
         Err(error) if work::passes(error) => {
@@ -82,7 +97,7 @@ async fn under_savepoint(tx: &mut Transaction<'_>, body: &Work) -> Result<Outcom
         }
         other => sorted(other),
     })?;
-    Ok(outcome)
+    Ok(Ok(outcome))
 }
 
 /// Starts a run inside the caller's own transaction: it exists if and only if that commits.

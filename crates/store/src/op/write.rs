@@ -1,6 +1,8 @@
 //! What a run's owner writes, and what others send it.
 
 use steadfast_core::Timestamp;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+use steadfast_core::caught::Code;
 use steadfast_core::driver::{Outcome, Record as StepRecord};
 
 use super::govern::Govern;
@@ -53,6 +55,14 @@ pub struct Record {
     pub entries: Vec<Entry>,
     /// The time.
     pub now: Timestamp,
+}
+
+impl Record {
+    /// The caller's own work that the last record is of, as errors name it.
+    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+    pub(crate) fn work(&self) -> Code<'_> {
+        Code("transaction", self.entries.last().map_or("", |entry| &entry.record.name))
+    }
 }
 
 /// Writes the last records and ends the run.

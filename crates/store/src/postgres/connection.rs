@@ -295,8 +295,8 @@ impl Session for PgSession {
         self.through(pin!(self.batch(sql))).await
     }
 
-    fn committed(&self) {
-        self.counters.commit();
+    fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     async fn clock(&mut self) -> Result<i64, Error> {

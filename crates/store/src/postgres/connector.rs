@@ -165,6 +165,10 @@ impl Connect for Connector {
         self.session(client, Some(drive)).await
     }
 
+    fn database(&self) -> (&str, &Arc<Counters>) {
+        (&self.url, &self.counters)
+    }
+
     fn announce(&self, news: News) {
         self.bell.pull(news);
     }

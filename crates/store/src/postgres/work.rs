@@ -5,6 +5,7 @@
 //! can be told from the work's own only if it is passed on as one, through [`failed`].
 
 use futures::future::BoxFuture;
+use steadfast_core::caught;
 use steadfast_core::driver::Outcome;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Transaction};
@@ -16,7 +17,7 @@ use crate::error::Error;
 use crate::gate::{Bound, Params, Row, Tx};
 use crate::op::{Record, Start, Started, Written};
 use crate::statement;
-use crate::work::{self, Perform};
+use crate::work::{self, Perform, Performed};
 
 type Body = dyn for<'a> Fn(&'a Transaction<'_>) -> BoxFuture<'a, Outcome> + Send + Sync;
 
@@ -45,7 +46,8 @@ impl Perform<PgSession> for Work {
         &self,
         session: &mut PgSession,
         records: &Record,
-    ) -> Result<(Written, Outcome), Error> {
+        outcome: Option<Outcome>,
+    ) -> Result<Performed, Error> {
         let mut tx = session.client.transaction().await.map_err(sorted)?;
         let known = match apply::due(&mut Guest(&tx), records).await? {
             Due::Now => None,
@@ -54,15 +56,15 @@ impl Perform<PgSession> for Work {
         };
         if let Some(known) = known {
             tx.rollback().await.map_err(sorted)?;
-            return Ok(known);
+            return Ok(Performed::Done(known.0, known.1));
         }
-        let point = tx.savepoint("work").await.map_err(sorted)?;
-        let outcome = (self.0)(&point).await;
-        match &outcome {
-            Ok(_) => point.commit().await.map_err(sorted)?,
-            Err(e) if work::passes(e) => return Err(Error::Transient(e.message().to_owned())),
-            Err(_) => point.rollback().await.map_err(sorted)?,
-        }
+        let outcome = match outcome {
+            Some(given) => given,
+            None => match under_savepoint(&mut tx, self, records).await? {
+                Ok(outcome) => outcome,
+                Err(panic) => return Ok(Performed::Panicked(panic)),
+            },
+        };
         let reply = apply::apply(&mut Guest(&tx), &work::settled(records, &outcome)).await?;
         let written = work::written(reply);
         if written == Written::Done {
@@ -70,8 +72,27 @@ impl Perform<PgSession> for Work {
         } else {
             tx.rollback().await.map_err(sorted)?;
         }
-        Ok((written, outcome))
+        Ok(Performed::Done(written, outcome))
     }
+}
+
+/// Runs the work; if it fails, its writes are taken back. The inner error is its panic.
+async fn under_savepoint(
+    tx: &mut Transaction<'_>,
+    body: &Work,
+    records: &Record,
+) -> Result<Result<Outcome, steadfast_core::Error>, Error> {
+    let point = tx.savepoint("work").await.map_err(sorted)?;
+    let outcome = match caught::future(records.work(), || (body.0)(&point)).await {
+        Ok(outcome) => outcome,
+        Err(panic) => return Ok(Err(panic)),
+    };
+    match &outcome {
+        Ok(_) => point.commit().await.map_err(sorted)?,
+        Err(e) if work::passes(e) => return Err(Error::Transient(e.message().to_owned())),
+        Err(_) => point.rollback().await.map_err(sorted)?,
+    }
+    Ok(Ok(outcome))
 }
 
 /// Starts a run inside the caller's own transaction: it exists if and only if that commits.

@@ -126,6 +126,22 @@ impl<'c> SqliteTx<'c> {
         done.map_err(sorted)
     }
 
+    /// Takes a connection over from a gate that panicked, about which nothing is known any more:
+    /// whether it waits for the disk, and whether all that it has committed is there.
+    pub(super) fn take_over(&mut self) {
+        if !self.is_over() {
+            self.roll_back();
+        }
+        (self.disk, self.is_doubtful) = (Disk::Runs, true);
+    }
+
+    /// Lets go of what a panic may have left half done: statements, and what was remembered.
+    pub(super) fn after_panic(&mut self) {
+        self.kept.clear();
+        self.memo.clear();
+        self.wrote = true;
+    }
+
     /// Whether no transaction is open any more: out of space or memory, SQLite takes all of it back
     /// with the statement that failed.
     pub(super) fn is_over(&self) -> bool {
@@ -305,6 +321,27 @@ mod tests {
         for code in [ffi::SQLITE_CONSTRAINT_FOREIGNKEY, ffi::SQLITE_BUSY, ffi::SQLITE_FULL] {
             assert!(!doubts(false, &failed(code)) && doubts(true, &failed(code)), "{code}");
         }
+    }
+
+    #[test]
+    fn a_connection_that_was_taken_over_waits_for_the_disk_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("store.db");
+        let connection = open_ready(file.to_str().unwrap()).unwrap();
+        connection.execute_batch("CREATE TABLE one (id INTEGER PRIMARY KEY)").unwrap();
+        let mut lost = SqliteTx::new(&connection, Arc::default());
+        lost.begin(Disk::Runs).unwrap();
+        lost.batch("INSERT INTO one VALUES (7)").unwrap();
+        drop(lost);
+        let mut tx = SqliteTx::new(&connection, Arc::default());
+        tx.take_over();
+        tx.begin(Disk::Waits).unwrap();
+        let read = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!(read("PRAGMA synchronous"), 2);
+        assert_eq!(read("SELECT COUNT(*) FROM one"), 0, "its transaction was taken back");
+        let journal = std::fs::metadata(dir.path().join("store.db-wal")).unwrap().len();
+        assert_eq!(journal, 0, "what may have run ahead is in the file");
+        tx.roll_back();
     }
 
     /// A disk that refuses once cannot be had in a test; a commit that fails can.

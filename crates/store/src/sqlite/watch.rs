@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use super::connection;
 use crate::error::Error;
+use crate::keep::Keeper;
 
 /// How long a change may go unnoticed: where one was noticed lately, and else.
 const EVERY: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(5));
@@ -20,18 +21,15 @@ const EVERY: (Duration, Duration) = (Duration::from_millis(2), Duration::from_mi
 const LATELY: Duration = Duration::from_secs(1);
 
 /// Rung after a change of the file, until the store that holds it is gone.
-pub(super) fn spawn(path: &Path) -> Result<Arc<Notify>, Error> {
+pub(super) fn spawn(path: &Path, keeper: Keeper) -> Result<Arc<Notify>, Error> {
     let connection = connection::prepare(connection::open_file(path)?)?;
     let bell = Arc::new(Notify::new());
     let heard = Arc::downgrade(&bell);
-    std::thread::Builder::new()
-        .name("steadfast-watch".to_owned())
-        .spawn(move || watch(&connection, &heard))
-        .map_err(|e| Error::Refused(format!("cannot start the watching thread: {e}")))?;
+    keeper.thread(move |keeper| watch(&connection, &heard, keeper))?;
     Ok(bell)
 }
 
-fn watch(connection: &Connection, bell: &Weak<Notify>) {
+fn watch(connection: &Connection, bell: &Weak<Notify>, keeper: &Keeper) {
     let (mut seen, mut seen_at) = (None, Instant::now());
     loop {
         let is_lately = seen_at.elapsed() < LATELY;
@@ -39,6 +37,7 @@ fn watch(connection: &Connection, bell: &Weak<Notify>) {
         let Some(bell) = bell.upgrade() else {
             return;
         };
+        keeper.point();
         let version = connection.prepare_cached("PRAGMA data_version").and_then(|mut pragma| {
             // The counter is read together with the file's state, so there has to be a read.
             pragma.query_row([], |row| row.get::<_, i64>(0))

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use rusqlite::Connection;
+use steadfast_core::caught;
 use steadfast_core::driver::Outcome;
 
 use super::connection::sorted;
@@ -30,7 +31,7 @@ impl Work {
         records: &Record,
     ) -> Result<(Written, Outcome), Error> {
         tx.batch("SAVEPOINT work")?;
-        let outcome = (self.0)(tx.connection());
+        let outcome = caught::call(records.work(), || (self.0)(tx.connection())).flatten();
         let undone = if outcome.is_err() { tx.batch("ROLLBACK TO work") } else { Ok(()) };
         undone.and_then(|()| tx.batch("RELEASE work")).map_err(|_| ended(&outcome))?;
         let mut records = records.clone();

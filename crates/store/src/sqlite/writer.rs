@@ -7,6 +7,7 @@
 //! disk unless it holds a claim from a queue and nothing else.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,6 +24,8 @@ use super::work::Work;
 use crate::apply;
 use crate::backend::Job;
 use crate::error::Error;
+use crate::fault;
+use crate::keep::{self, Keeper};
 use crate::long_way::LongWays;
 use crate::lookout;
 use crate::op::{Dequeue, Op, Record, Reply, Written};
@@ -49,6 +52,16 @@ pub(super) struct Transact {
     pub(super) reply: oneshot::Sender<Result<(Written, Outcome), Error>>,
 }
 
+impl Task {
+    /// What it is, for faults.
+    fn text(&self) -> String {
+        match self {
+            Self::Job(job) => format!("{:?}", job.op),
+            Self::Transact(task) => format!("{:?}", task.records),
+        }
+    }
+}
+
 /// What a task came to inside the transaction.
 enum Got {
     Reply(Reply),
@@ -72,19 +85,24 @@ pub(super) fn spawn(
     connection: Connection,
     counters: Arc<Counters>,
     is_crowd: Arc<AtomicBool>,
+    keeper: Keeper,
 ) -> Result<mpsc::Sender<Task>, Error> {
     let (tasks, waiting) = mpsc::channel(WAITING);
-    let body = move || {
-        let mut writer = Writer::new(&connection, counters, waiting, is_crowd);
+    let mut waiting = Waiting { tasks: waiting, claims: VecDeque::new() };
+    // Whether the next round follows one that panicked.
+    let mut panicked = false;
+    keeper.thread(move |_| {
+        let (counters, is_crowd) = (counters.clone(), is_crowd.clone());
+        let mut writer = Writer::new(&connection, counters, &mut waiting, is_crowd);
+        if std::mem::replace(&mut panicked, true) {
+            writer.tx.take_over();
+        }
         while let Some(first) = writer.next() {
+            fault::point("batch", || first.text());
             let (batch, committed) = writer.commit(first);
             answer(batch, committed);
         }
-    };
-    std::thread::Builder::new()
-        .name("steadfast-writer".to_owned())
-        .spawn(body)
-        .map_err(|e| Error::Refused(format!("cannot start the writer thread: {e}")))?;
+    })?;
     Ok(tasks)
 }
 
@@ -99,20 +117,24 @@ fn claim_of(task: &Task) -> Option<&Dequeue> {
     }
 }
 
-/// What waits for the writer.
-struct Waiting(mpsc::Receiver<Task>);
+/// What waits for the writer; it outlives a writer that panics.
+struct Waiting {
+    tasks: mpsc::Receiver<Task>,
+    /// Claims that came while others were carried out.
+    claims: VecDeque<Task>,
+}
 
 impl Waiting {
     /// The next task, if it comes within a time for which it is not worth sleeping.
     fn soon(&mut self, patience: Duration) -> Result<Task, TryRecvError> {
-        let mut came = self.0.try_recv();
+        let mut came = self.tasks.try_recv();
         if patience.is_zero() || came.is_ok() || !lookout::has_company() {
             return came;
         }
         let begun = Instant::now();
         while matches!(came, Err(TryRecvError::Empty)) && begun.elapsed() < patience {
             std::hint::spin_loop();
-            came = self.0.try_recv();
+            came = self.tasks.try_recv();
         }
         came
     }
@@ -120,9 +142,7 @@ impl Waiting {
 
 struct Writer<'c> {
     tx: SqliteTx<'c>,
-    waiting: Waiting,
-    /// Claims that came while others were carried out.
-    claims: VecDeque<Task>,
+    waiting: &'c mut Waiting,
     long: LongWays,
     /// How many were committed together the last time, and, for all to see, whether several were.
     last: usize,
@@ -133,23 +153,22 @@ impl<'c> Writer<'c> {
     fn new(
         connection: &'c Connection,
         counters: Arc<Counters>,
-        waiting: mpsc::Receiver<Task>,
+        waiting: &'c mut Waiting,
         is_crowd: Arc<AtomicBool>,
     ) -> Self {
-        let (tx, waiting) = (SqliteTx::keeping(connection, counters), Waiting(waiting));
-        let (claims, long) = (VecDeque::new(), LongWays::default());
-        Self { tx, waiting, claims, long, last: 0, is_crowd }
+        let (tx, long) = (SqliteTx::keeping(connection, counters), LongWays::default());
+        Self { tx, waiting, long, last: 0, is_crowd }
     }
 
     /// The next task: a claim, if one waits, since others execute what it takes while the rest is
     /// written. Whoever was answered last often sends something within microseconds, and to be
     /// woken for it takes longer than to stay awake that long.
     fn next(&mut self) -> Option<Task> {
-        if let Some(claim) = self.claims.pop_front() {
+        if let Some(claim) = self.waiting.claims.pop_front() {
             return Some(claim);
         }
         match self.waiting.soon(AWAKE) {
-            Err(TryRecvError::Empty) => self.waiting.0.blocking_recv(),
+            Err(TryRecvError::Empty) => self.waiting.tasks.blocking_recv(),
             came => came.ok(),
         }
     }
@@ -165,7 +184,7 @@ impl<'c> Writer<'c> {
             if !claim_of(&task).is_some_and(|claim| self.long.is_short(claim)) {
                 return Some(task);
             }
-            self.claims.push_back(task);
+            self.waiting.claims.push_back(task);
         }
         None
     }
@@ -293,7 +312,17 @@ fn answer(batch: Vec<Task>, committed: Result<Answers, Error>) {
     }
 }
 
+/// Carries a task out. A panic of ours fails it alone.
 fn perform(tx: &mut SqliteTx<'_>, task: &Task) -> Result<Got, Error> {
+    let done = catch_unwind(AssertUnwindSafe(|| carry_out(tx, task)));
+    done.unwrap_or_else(|payload| {
+        tx.after_panic();
+        Err(keep::panicked(tx.counters(), payload))
+    })
+}
+
+fn carry_out(tx: &mut SqliteTx<'_>, task: &Task) -> Result<Got, Error> {
+    fault::point("operation", || task.text());
     match task {
         Task::Job(job) => now(apply::apply(tx, &job.op)).map(Got::Reply),
         Task::Transact(task) => {
@@ -358,10 +387,14 @@ mod tests {
         Task::Job(Job { op: Arc::new(op), reply: oneshot::channel().0 })
     }
 
-    /// A writer, and who sends it tasks.
-    fn writer(connection: &Connection) -> (Writer<'_>, mpsc::Sender<Task>) {
-        let (tasks, waiting) = mpsc::channel(WAITING);
-        (Writer::new(connection, Arc::default(), waiting, Arc::default()), tasks)
+    /// What a writer waits for, and who sends it tasks.
+    fn waiting() -> (Waiting, mpsc::Sender<Task>) {
+        let (sender, tasks) = mpsc::channel(WAITING);
+        (Waiting { tasks, claims: VecDeque::new() }, sender)
+    }
+
+    fn writer<'c>(connection: &'c Connection, waiting: &'c mut Waiting) -> Writer<'c> {
+        Writer::new(connection, Arc::default(), waiting, Arc::default())
     }
 
     /// What one operation comes to, and how its commit was made: 2 waits for the disk.
@@ -383,7 +416,8 @@ mod tests {
     #[test]
     fn only_a_claim_and_nothing_else_does_not_wait_for_the_disk() {
         let connection = open_ready(MEMORY).unwrap();
-        let (mut writer, _tasks) = writer(&connection);
+        let (mut waiting, _tasks) = waiting();
+        let mut writer = writer(&connection, &mut waiting);
         let rate = Some((100, Duration::from_secs(1)));
         assert_eq!(commit(&mut writer, queue("plain", None)).1, 2);
         assert_eq!(commit(&mut writer, queue("rated", rate)).1, 2);
@@ -408,7 +442,8 @@ mod tests {
     #[test]
     fn all_who_are_there_when_space_runs_out_are_to_try_again() {
         let connection = open_ready(MEMORY).unwrap();
-        let (mut writer, tasks) = writer(&connection);
+        let (mut waiting, tasks) = waiting();
+        let mut writer = writer(&connection, &mut waiting);
         let small = crate::sqlite::tests::start("small");
         let large = Start { run_id: "large".into(), input: "1".repeat(1 << 20), ..small.clone() };
         let ops = [Op::Start(small), Op::Start(large)];
@@ -433,7 +468,8 @@ mod tests {
     #[test]
     fn claims_that_come_among_others_go_before_what_comes_next() {
         let connection = open_ready(MEMORY).unwrap();
-        let (mut writer, tasks) = writer(&connection);
+        let (mut waiting, tasks) = waiting();
+        let mut writer = writer(&connection, &mut waiting);
         commit(&mut writer, queue("q", None));
         for op in [start("a", "q"), claim("q"), start("b", "q")] {
             assert!(tasks.try_send(task(op)).is_ok());

@@ -303,7 +303,7 @@ fn same_prefix(plan: &Plan, before: &[Point], now: &[Point]) -> Result<(), Strin
 /// A panic is a verdict too.
 fn judge(scenario: &dyn Fn(Plan) -> Outcome, plan: &Plan) -> Outcome {
     catch_unwind(AssertUnwindSafe(|| scenario(plan.clone()))).unwrap_or_else(|payload| {
-        let text = steadfast_core::driver::panic_error(payload.as_ref()).to_string();
+        let text = steadfast_core::caught::text(payload.as_ref()).to_owned();
         Outcome { points: Vec::new(), placed: plan.faults().clone(), verdict: Err(text) }
     })
 }

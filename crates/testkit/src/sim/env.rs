@@ -5,6 +5,7 @@
 //! Deliberately absent: a difference between monotonic and wall time when sleeping. A skewed clock
 //! changes what `now` says, never how long a sleep takes.
 
+use std::any::Any;
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -132,6 +133,11 @@ impl Env for SimEnv {
 
     fn random(&self) -> u64 {
         self.shared().rng.next()
+    }
+
+    fn panicked(&self, payload: Box<dyn Any + Send>) -> Box<dyn Any + Send> {
+        // A crash ends what catches it, too; any other panic is a failure of the code under test.
+        resume_unwind(payload)
     }
 
     fn crash_point(&self, name: &'static str) {

@@ -15,6 +15,7 @@ mod events;
 mod history;
 mod ledger;
 mod messages;
+mod panics;
 mod policy;
 mod publish;
 mod queues;
@@ -70,6 +71,7 @@ pub fn cases() -> Vec<(&'static str, Case)> {
         approvals::CASES,
         publish::CASES,
         values::CASES,
+        &panics::cases(),
     ]
     .concat()
 }

@@ -13,7 +13,7 @@ use futures::future::{Either, select};
 use steadfast_core::command::Context;
 use steadfast_core::event::CloudEvent;
 use steadfast_core::sink::{Delivery, backoff};
-use steadfast_core::{Error, ErrorClass, Timestamp};
+use steadfast_core::{Error, ErrorClass, Timestamp, caught};
 use steadfast_runtime_native::Client;
 use steadfast_store::op::{Batch, Fate, Outgoing, Sent, SettleOutbox};
 
@@ -125,6 +125,11 @@ fn fate(key: &str, item: &Item, fate: Fate) -> Sent {
     Sent { seq, event_id, key: key.to_owned(), fate }
 }
 
+/// It failed, and nobody said when to come back.
+fn again(error: Error) -> Delivery {
+    Delivery::Again { error, after: None }
+}
+
 impl Shared<'_> {
     /// Sends the events of one key, until one does not arrive.
     async fn lane(&self, items: Vec<Item>) -> (usize, Vec<Sent>) {
@@ -179,8 +184,10 @@ impl Shared<'_> {
         let context = item.event.context.as_deref().and_then(|text| Context::parse(text).ok());
         let correlation = context.as_ref().map(|context| context.correlation_id.as_str());
         for event in CloudEvent::of(&facts, item.event.seq, correlation) {
-            if !self.sink.wants(&event) {
-                continue;
+            match self.sink.wants(&event) {
+                Ok(false) => continue,
+                Ok(true) => {}
+                Err(error) => return again(error),
             }
             match self.send_one(&event).await {
                 Delivery::Done => {}
@@ -192,7 +199,10 @@ impl Shared<'_> {
 
     async fn send_one(&self, event: &CloudEvent) -> Delivery {
         let (target, now) = (&self.sink.target, self.client.now());
-        let dedup = target.dedup(event);
+        let dedup = match caught::call(self.sink.code(), || target.dedup(event)) {
+            Ok(dedup) => dedup,
+            Err(error) => return again(error),
+        };
         if let Some(dedup) = &dedup {
             let mut window = self.window.lock().expect("invariant: not poisoned");
             *window = (*window).max(dedup.window);
@@ -205,12 +215,12 @@ impl Shared<'_> {
             marks.insert(dedup.key.clone(), now);
         }
         let late = self.client.env().sleep(PATIENCE);
-        let sent = match select(target.send(event, now), late).await {
-            Either::Left((sent, _)) => sent,
-            Either::Right(_) => Delivery::Again {
-                error: Error::new(ErrorClass::Timeout, "SF-0905", "no answer in time"),
-                after: None,
-            },
+        let sent = caught::future(self.sink.code(), || target.send(event, now));
+        let sent = match select(sent, late).await {
+            Either::Left((sent, _)) => sent.unwrap_or_else(again),
+            Either::Right(_) => {
+                again(Error::new(ErrorClass::Timeout, "SF-0905", "no answer in time"))
+            }
         };
         if let Some(dedup) = dedup {
             if sent == Delivery::Done {

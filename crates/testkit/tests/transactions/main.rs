@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "in a test a panic is the report")]
 
+mod panics;
+
 use std::time::Duration;
 
 use steadfast::mysql::mysql_async::{self, prelude::Queryable as _};
