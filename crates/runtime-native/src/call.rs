@@ -14,11 +14,11 @@ use steadfast_core::driver::{Body, CallOptions, Kind, Outcome, Said, SlotRequest
 use steadfast_core::effect::EffectSpec;
 use steadfast_core::gate::Taken;
 use steadfast_core::{Error, ErrorClass, Timestamp, json, limits};
-use steadfast_store::{StoreExt, op};
+use steadfast_store::op;
 use tracing::Instrument;
 
 use crate::execute::Execution;
-use crate::hub::Hub;
+use crate::owner::OwnerHub;
 use crate::registry::Registry;
 
 /// A call that was begun and is not delivered yet.
@@ -320,7 +320,7 @@ pub(crate) struct Ended {
 
 /// One attempt: takes the slot, runs the body within its time, gives the slot back.
 pub(crate) struct Attempt {
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) hub: OwnerHub,
     pub(crate) lease: op::Lease,
     pub(crate) lease_for: Duration,
     /// The end of the run's lease, as it is extended.

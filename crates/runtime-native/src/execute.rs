@@ -30,13 +30,13 @@ use futures::{FutureExt, StreamExt};
 use steadfast_core::command::Context;
 use steadfast_core::driver::{Driver, Kind, Outcome, Record, Request, RunMeta, Turn};
 use steadfast_core::{Error, ErrorClass, Timestamp, json};
-use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Entry, PendingSignal, With};
 
 pub(crate) use self::first::First;
 use crate::call::{Call, Ended};
 use crate::config::Config;
 use crate::hub::{Hub, Notice};
+use crate::owner::OwnerHub;
 use crate::registry::Registry;
 use crate::waits::Wait;
 
@@ -56,7 +56,7 @@ type Step<T = ()> = Result<T, Exit>;
 
 /// Everything an execution needs to begin.
 pub(crate) struct Launch {
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) hub: OwnerHub,
     pub(crate) registry: Arc<Registry>,
     pub(crate) config: Arc<Config>,
     pub(crate) run: op::RunRow,
@@ -69,7 +69,7 @@ pub(crate) struct Launch {
 }
 
 pub(crate) struct Execution {
-    hub: Arc<Hub>,
+    hub: OwnerHub,
     config: Arc<Config>,
     registry: Arc<Registry>,
     run: op::RunRow,

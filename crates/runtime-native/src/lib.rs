@@ -17,6 +17,7 @@ mod execute;
 mod explain;
 mod hub;
 mod metrics;
+mod owner;
 mod pace;
 mod queues;
 mod registry;

@@ -68,7 +68,7 @@ impl From<Error> for steadfast_core::Error {
             Error::Refused(_) => "SF-0403",
             Error::Incompatible(_) => "SF-0404",
             Error::Closed => "SF-0405",
-            Error::Panicked(_) => "SF-0406",
+            Error::Panicked(_) => "SF-0408",
         };
         steadfast_core::Error::new(steadfast_core::ErrorClass::Store, code, error.to_string())
     }

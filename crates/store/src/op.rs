@@ -1,7 +1,7 @@
 //! The operations: what the store can be asked, as values.
 //!
-//! Invariants: every request carries its workspace and `now`; owner-only writes carry a [`Lease`];
-//! answers that are not failures (an existing run, a lost lease, a full queue) are replies, not
+//! Invariants: every request carries its workspace and `now`; what an owner writes carries a
+//! [`Lease`] in its type (see [`ByOwner`]); answers that are not failures (an existing run, a lost lease, a full queue) are replies, not
 //! errors.
 //! Deliberately absent: anything that needs two operations to be safe.
 
@@ -13,6 +13,7 @@ mod meter;
 mod publish;
 mod queue;
 mod read;
+mod right;
 mod run;
 mod trigger;
 mod write;
@@ -29,12 +30,14 @@ pub use meter::*;
 pub use publish::*;
 pub use queue::*;
 pub use read::*;
+pub use right::*;
 pub use run::*;
 pub use trigger::*;
 pub use write::*;
 
 use crate::error::Error;
 use crate::tally::Tally;
+use right::{by_owner, right};
 
 /// A store: one atomic operation in, its reply out.
 pub trait Store: Send + Sync + 'static {
@@ -132,7 +135,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 }
 
 macro_rules! operations {
-    ($( $(#[$doc:meta])* $name:ident -> $reply:ident, $access:ident; )+) => {
+    ($( $(#[$doc:meta])* $name:ident -> $reply:ident, $right:ident; )+) => {
         /// Every operation, as data: what a simulator intercepts and a differential test compares.
         #[derive(Debug, Clone)]
         pub enum Op { $( $(#[$doc])* $name($name), )+ }
@@ -150,9 +153,19 @@ macro_rules! operations {
             /// Every operation's name.
             pub const NAMES: &'static [&'static str] = &[ $( stringify!($name), )+ ];
 
+            /// Every operation's name, with whose right it asks for: `Read`, `Owner`, `Worker` or
+            /// `Caller`.
+            pub const RIGHTS: &'static [(&'static str, &'static str)] =
+                &[ $( (stringify!($name), stringify!($right)), )+ ];
+
+            /// What the operation shows for its right to be carried out.
+            pub fn right(&self) -> Right<'_> {
+                match self { $( Op::$name(op) => right!($right, op), )+ }
+            }
+
             /// Whether the operation only reads.
             pub fn is_read(&self) -> bool {
-                match self { $( Op::$name(_) => Access::$access == Access::Read, )+ }
+                matches!(self.right(), Right::Read)
             }
         }
 
@@ -170,105 +183,101 @@ macro_rules! operations {
                     }
                 }
             }
+
+            by_owner!($right, $name);
         )+
     };
 }
 
-#[derive(PartialEq)]
-enum Access {
-    Read,
-    Write,
-}
-
 operations! {
     /// Creates a run, or finds the one with its id.
-    Start -> Started, Write;
+    Start -> Started, Caller;
     /// Replaces the input of a run that has not started and pushes its start back; or creates it.
-    Debounce -> Debounced, Write;
+    Debounce -> Debounced, Caller;
     /// Takes runs that wait on a queue, within the queue's limits.
-    Dequeue -> Claimed, Write;
+    Dequeue -> Claimed, Worker;
     /// Takes runs whose lease ran out or whose wait is over; ends overdue ones.
-    Wake -> Claimed, Write;
+    Wake -> Claimed, Worker;
     /// Lets the leases of a worker's earlier incarnations run out at once.
-    TakeOver -> TakenOver, Write;
+    TakeOver -> TakenOver, Worker;
     /// Extends leases and slots, and reports the worker as alive.
-    Heartbeat -> Beaten, Write;
+    Heartbeat -> Beaten, Worker;
     /// Writes records of a run.
-    Record -> Written, Write;
+    Record -> Written, Owner;
     /// Writes the last records and ends the run.
-    Finish -> Written, Write;
+    Finish -> Written, Owner;
     /// Gives the run up until something happens.
-    Suspend -> Suspended, Write;
+    Suspend -> Suspended, Owner;
     /// Gives the run back untouched, without counting an attempt.
-    Release -> Written, Write;
+    Release -> Written, Owner;
     /// Starts the run over with a new input.
-    ContinueAsNew -> Written, Write;
+    ContinueAsNew -> Written, Owner;
     /// Stops a run and its attached children.
-    Cancel -> Cancelled, Write;
+    Cancel -> Cancelled, Caller;
     /// Ends a run whose deadline has passed, for its owner.
-    TimeOut -> TimedOut, Write;
+    TimeOut -> TimedOut, Owner;
     /// Puts a stopped run back on its queue.
-    Resume -> Resumed, Write;
+    Resume -> Resumed, Caller;
     /// Makes a new run from the first steps of another.
-    Fork -> Forked, Write;
+    Fork -> Forked, Caller;
     /// Accepts a signal for a run.
-    Signal -> Signalled, Write;
+    Signal -> Signalled, Caller;
     /// Takes a slot of a queue for a step.
-    TakeSlot -> SlotTaken, Write;
+    TakeSlot -> SlotTaken, Owner;
     /// Gives a slot back.
-    FreeSlot -> Freed, Write;
+    FreeSlot -> Freed, Owner;
     /// Creates or changes a queue.
-    PutQueue -> QueuePut, Write;
+    PutQueue -> QueuePut, Caller;
     /// Removes runs that ended long ago.
-    Purge -> Purged, Write;
+    Purge -> Purged, Caller;
     /// Submits a command and starts its run, or finds the one with its key.
-    Submit -> Submitted, Write;
+    Submit -> Submitted, Caller;
     /// Stops a command.
-    CancelCommand -> CommandCancelled, Write;
+    CancelCommand -> CommandCancelled, Caller;
     /// Ends commands whose time is up.
-    SettleCommands -> Settled, Write;
+    SettleCommands -> Settled, Caller;
     /// Tells the audit of something that no other operation writes.
-    Tell -> ToldOf, Write;
+    Tell -> ToldOf, Caller;
     /// Gives a command what its payload lacked.
-    Supply -> Supplied, Write;
+    Supply -> Supplied, Caller;
     /// Takes a failed command back.
-    TakeBack -> TakenBack, Write;
+    TakeBack -> TakenBack, Caller;
     /// Makes a command wait for another one.
-    Depend -> Depended, Write;
+    Depend -> Depended, Caller;
     /// Takes from what all workers share.
-    Spend -> Spent, Write;
+    Spend -> Spent, Caller;
     /// Removes meters that are past their time.
-    SweepMeters -> Swept, Write;
+    SweepMeters -> Swept, Caller;
     /// Enters calls in the ledger of which no record tells.
-    EnterCalls -> Entered, Write;
+    EnterCalls -> Entered, Owner;
     /// Takes somebody's answer to a question.
-    Decide -> Decided, Write;
+    Decide -> Decided, Caller;
     /// Ends questions whose time is up.
-    SettleApprovals -> SettledApprovals, Write;
+    SettleApprovals -> SettledApprovals, Caller;
     /// Says what became of an effect that nobody knew about.
-    Resolve -> ResolvedEffect, Write;
+    Resolve -> ResolvedEffect, Caller;
     /// Creates or replaces a trigger.
-    PutTrigger -> TriggerPut, Write;
+    PutTrigger -> TriggerPut, Caller;
     /// Writes the verdicts on slots of a trigger, with the commands they make.
-    Advance -> Advanced, Write;
+    Advance -> Advanced, Caller;
     /// Makes the command of one slot.
-    Backfill -> Backfilled, Write;
+    Backfill -> Backfilled, Caller;
     /// Notes an activity's execution and its tasks.
-    LogActivity -> Logged, Write;
+    LogActivity -> Logged, Caller;
     /// Gives numbers and links to new events.
-    Seal -> Sealed, Write;
+    Seal -> Sealed, Caller;
     /// Removes old events.
-    Retain -> Retained, Write;
+    Retain -> Retained, Caller;
     /// Creates a sink.
-    PutSink -> SinkPut, Write;
+    PutSink -> SinkPut, Caller;
     /// Starts or stops a sink.
-    SetSink -> SinkSet, Write;
+    SetSink -> SinkSet, Caller;
     /// Takes the right to send to a sink, with what there is to send.
-    TakeOutbox -> Outbox, Write;
+    TakeOutbox -> Outbox, Caller;
     /// Notes what became of it.
-    SettleOutbox -> OutboxSettled, Write;
+    SettleOutbox -> OutboxSettled, Caller;
     /// Has dead letters sent again.
-    Redrive -> Redriven, Write;
+    Redrive -> Redriven, Caller;
     /// Links of the chain of events.
     ReadChain -> ChainPage, Read;
     /// Sinks and where they stand.

@@ -167,7 +167,7 @@ impl CrashSafe {
         let mut crashes = 0;
         for (at, point) in calm.points.iter().enumerate() {
             for fault in [Fault::CrashBefore, Fault::CrashAfter] {
-                if !fault.fits(point.access) || point.access == Access::Read {
+                if !fault.fits(point) || point.access == Access::Read {
                     continue;
                 }
                 let place = place(at, calm.points.len(), point, fault);

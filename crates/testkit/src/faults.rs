@@ -11,10 +11,11 @@ mod plan;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use steadfast_core::Timestamp;
 use steadfast_core::env::Env;
 use steadfast_core::time::micros;
 use steadfast_store::{Error, Op, Reply, Store};
@@ -51,6 +52,17 @@ pub struct Point {
     pub node: Arc<str>,
     /// What may go wrong there.
     pub access: Access,
+    /// Whether a crash of the store's server would lose claims there.
+    pub forgets: bool,
+}
+
+/// The server of a store: what a crash of it takes back.
+pub trait Server: Send + Sync {
+    /// Whether there are claims that it has acknowledged and not flushed.
+    fn has_unflushed(&self) -> bool;
+    /// Crashes and restarts. Claims that were not flushed never happened, and every worker that is
+    /// alive loses its connections.
+    fn crash(&self, now: Timestamp);
 }
 
 /// What a run of a scenario was like.
@@ -89,6 +101,7 @@ pub struct Faults {
     healed: AtomicBool,
     hints_lost: AtomicBool,
     down_until: AtomicI64,
+    server: OnceLock<Arc<dyn Server>>,
     met: Mutex<Met>,
 }
 
@@ -110,10 +123,19 @@ impl Faults {
             healed: AtomicBool::new(false),
             hints_lost: AtomicBool::new(false),
             down_until: AtomicI64::new(i64::MIN),
+            server: OnceLock::new(),
             met: Mutex::default(),
         });
         sim.set_chaos(faults.clone());
         faults
+    }
+
+    /// Says which server [`Fault::Forget`] crashes; without one, it is never met.
+    ///
+    /// # Panics
+    /// If there is one already.
+    pub fn set_server(&self, server: Arc<dyn Server>) {
+        assert!(self.server.set(server).is_ok(), "a simulation has one server");
     }
 
     /// The store as seen from a node. A restarted node needs a new one, with its new environment.
@@ -155,9 +177,11 @@ impl Faults {
     fn decide(&self, node: &Arc<str>, op: &'static str, access: Access) -> Option<Fault> {
         let mut met = self.met.lock().unwrap();
         let number = met.points.len() as u64;
-        met.points.push(Point { op, node: node.clone(), access });
-        let drawn = self.plan.rates().and_then(|rates| rates.draw(&self.rng, access));
-        let planned = self.plan.faults().get(&number).copied().filter(|fault| fault.fits(access));
+        let forgets = self.server.get().is_some_and(|server| server.has_unflushed());
+        let point = Point { op, node: node.clone(), access, forgets };
+        let drawn = self.plan.rates().and_then(|rates| rates.draw(&self.rng, &point));
+        let planned = self.plan.faults().get(&number).copied().filter(|fault| fault.fits(&point));
+        met.points.push(point);
         let fault = planned.or(drawn).filter(|_| !self.healed.load(Ordering::Relaxed));
         if let Some(fault) = fault {
             met.placed.insert(number, fault);
@@ -235,6 +259,13 @@ impl FaultStore {
                 self.faults.down_until.store(until, Ordering::Relaxed);
                 return Err(Error::Transient("the store went down".to_owned()));
             }
+            Fault::Forget => {
+                if let Some(server) = self.faults.server.get() {
+                    server.crash(self.faults.sim.now());
+                }
+                return Err(Error::Transient("the server of the store crashed".to_owned()));
+            }
+            Fault::Stop(d) => self.stand_still(d).await,
             Fault::LostNotification => self.faults.hints_lost.store(true, Ordering::Relaxed),
             Fault::ClockJump(ms) => self.faults.sim.skew(self.env.name(), ms.saturating_mul(1000)),
             Fault::Ambiguous | Fault::CrashAfter | Fault::Pause(_) | Fault::Duplicate => {}
@@ -247,14 +278,16 @@ impl FaultStore {
                 return Err(Error::Closed);
             }
             Fault::Duplicate => return self.inner.call(op.clone()).await,
-            Fault::Pause(d) => {
-                self.faults.sim.pause(self.env.name(), d);
-                // Ends this poll: what follows the call belongs to the time after the pause.
-                self.wait(d).await;
-            }
+            Fault::Pause(d) => self.stand_still(d).await,
             _ => {}
         }
         reply
+    }
+
+    /// Stops the node, and ends this poll: what follows belongs to the time after that.
+    async fn stand_still(&self, d: Duration) {
+        self.faults.sim.pause(self.env.name(), d);
+        self.wait(d).await;
     }
 
     /// Not the node's own sleep, which never ends after a crash: a caller from elsewhere goes on.

@@ -9,6 +9,7 @@
 mod approval;
 mod claim;
 mod command;
+mod crash;
 mod debounce;
 mod dependency;
 mod govern;
@@ -37,6 +38,7 @@ use steadfast_store::op::{
 };
 use steadfast_store::{Error, Op, Reply, Store};
 
+pub use crash::Forgotten;
 pub(crate) use read::matches;
 use table::Table;
 
@@ -83,6 +85,7 @@ pub struct Model {
     meters: Table<Key, (i64, i64)>,
     outward: publish::Outward,
     started: u64,
+    log: crash::Log,
 }
 
 /// A record, and the epoch that wrote it.
@@ -156,10 +159,12 @@ impl Model {
     /// Carries out one operation.
     pub fn apply(&mut self, op: &Op) -> Result<Reply, Error> {
         let reply = request::check(op).and_then(|()| self.dispatch(op));
+        let mut changes = 0;
         match &reply {
-            Ok(reply) if !takes_back(reply) => self.each(&mut |t| t.keep()),
+            Ok(reply) if !takes_back(reply) => self.each(&mut |t| changes += t.keep()),
             _ => self.each(&mut |t| t.take_back()),
         }
+        self.log.commit(op, changes);
         reply
     }
 
@@ -306,13 +311,14 @@ impl Model {
 
 /// What all tables have in common at the end of an operation.
 trait Undo {
-    fn keep(&mut self);
+    /// How many changes stay.
+    fn keep(&mut self) -> usize;
     fn take_back(&mut self);
 }
 
 impl<K: Ord + Clone, V: Clone> Undo for Table<K, V> {
-    fn keep(&mut self) {
-        Table::keep(self);
+    fn keep(&mut self) -> usize {
+        Table::keep(self)
     }
     fn take_back(&mut self) {
         Table::take_back(self);

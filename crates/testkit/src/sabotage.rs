@@ -1,7 +1,8 @@
 //! Stores that are wrong on purpose: each breaks one promise, and something must notice.
 //!
 //! Invariants: a mutant is the real model behind a bent request or a false reply, so nothing else
-//! about it is wrong; without a mutant the wrapper changes nothing.
+//! about it is wrong (one is the model's own: what a crash does is no request); without a mutant
+//! the wrapper changes nothing.
 //! Deliberately absent: changes to production code. What a wrapper cannot falsify is not a mutant.
 
 mod mutants;
@@ -32,6 +33,16 @@ pub struct Mutant {
     twist: fn(&Memory, &Op, Reply) -> Reply,
     /// Whether the request is shown the true inbox first, as a careless store would use it.
     reads_inbox: bool,
+    /// Whether claims after a crash of the server give the epochs of forgotten ones again.
+    reuses_epochs: bool,
+}
+
+impl Mutant {
+    /// Whether the model itself is to be wrong, which no wrapper can do: see
+    /// [`crate::model::ModelStore::reuse_epochs`].
+    pub fn reuses_epochs(&self) -> bool {
+        self.reuses_epochs
+    }
 }
 
 impl std::fmt::Debug for Mutant {
@@ -47,6 +58,8 @@ pub struct Memory(Mutex<Past>);
 #[derive(Debug, Default)]
 struct Past {
     owners: BTreeMap<(String, String), Lease>,
+    /// Runs as they were first claimed from their queues.
+    first: BTreeMap<(String, String), RunRow>,
     last: Option<RunRow>,
     count: u64,
 }
@@ -59,6 +72,12 @@ impl Memory {
 
     fn last(&self) -> Option<RunRow> {
         self.0.lock().unwrap().last.clone()
+    }
+
+    /// A run as it was first claimed.
+    fn first(&self, workspace: &str, run_id: &str) -> Option<RunRow> {
+        let at = (workspace.to_owned(), run_id.to_owned());
+        self.0.lock().unwrap().first.get(&at).cloned()
     }
 
     fn next(&self) -> u64 {
@@ -86,7 +105,9 @@ impl Memory {
                 worker: run.worker.clone(),
                 epoch: run.epoch,
             };
-            past.owners.insert((workspace.clone(), run.run_id.clone()), lease);
+            let at = (workspace.clone(), run.run_id.clone());
+            past.owners.insert(at.clone(), lease);
+            past.first.entry(at).or_insert_with(|| run.clone());
             past.last = Some(run.clone());
         }
     }

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use steadfast_core::RunStatus;
 use steadfast_core::env::Env as _;
 use steadfast_runtime_native::{Client, Config, Registry, RunEnd, StartSpec, Worker};
 use steadfast_store::{Store, op};
@@ -30,6 +31,7 @@ pub use site::{Books, Deed, How, Performed, Site};
 
 use crate::faults::{Fault, Faults, Options, Outcome, Plan};
 use crate::model::ModelStore;
+use crate::sabotage::{Mutant, Sabotaged};
 use crate::sim::{Handle, Sim, SimEnv};
 
 /// How long a lease lasts in scenarios: shorter than every pause.
@@ -65,9 +67,6 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// Puts something between the engine and its store.
-pub type Wrap<'a> = &'a dyn Fn(Arc<dyn Store>) -> Arc<dyn Store>;
-
 /// What a scenario was like.
 #[derive(Debug)]
 pub struct Played {
@@ -91,7 +90,7 @@ pub fn play(shape: &Shape, plan: Plan) -> Outcome {
 pub struct Play<'a> {
     cast: &'a [(Shape, String)],
     nodes: usize,
-    wrap: Option<Wrap<'a>>,
+    mutant: Option<&'static Mutant>,
     timeline: usize,
     heals: bool,
 }
@@ -99,13 +98,13 @@ pub struct Play<'a> {
 impl<'a> Play<'a> {
     /// These shapes, each with a prefix for its run ids, on so many nodes.
     pub fn new(cast: &'a [(Shape, String)], nodes: usize) -> Self {
-        Self { cast, nodes, wrap: None, timeline: 0, heals: false }
+        Self { cast, nodes, mutant: None, timeline: 0, heals: false }
     }
 
-    /// With something between the engine and its store.
+    /// Over a store that is wrong in this way.
     #[must_use]
-    pub fn wrapped(mut self, wrap: Wrap<'a>) -> Self {
-        self.wrap = Some(wrap);
+    pub fn sabotaged(mut self, mutant: Option<&'static Mutant>) -> Self {
+        self.mutant = mutant;
         self
     }
 
@@ -129,10 +128,13 @@ impl<'a> Play<'a> {
         sim.keep_timeline(self.timeline);
         let faults = Faults::new(&sim, plan, Options::default());
         let truth = Arc::new(ModelStore::new());
-        let inner: Arc<dyn Store> = truth.clone();
-        let inner = self.wrap.map_or(inner.clone(), |wrap| wrap(inner));
+        let inner: Arc<dyn Store> = Arc::new(Sabotaged::new(truth.clone(), self.mutant));
         let books = Arc::new(Books::default());
-        let journal = Arc::new(Journal::new(inner, truth, books.ticks.clone()));
+        if self.mutant.is_some_and(Mutant::reuses_epochs) {
+            truth.reuse_epochs();
+        }
+        let journal = Arc::new(Journal::new(inner, truth, books.ticks.clone(), self.nodes));
+        faults.set_server(journal.clone());
         let world = Arc::new(World {
             sim: sim.handle(),
             faults,
@@ -175,7 +177,7 @@ impl<'a> Play<'a> {
             return (Err(format!("{stuck}; open: {}", world.open())), points);
         }
         let placed = world.faults.outcome(Ok(())).placed;
-        let lingers = |fault: &Fault| matches!(fault, Fault::Pause(_) | Fault::Late(_));
+        let lingers = |fault: &Fault| fault.stops_a_node() || matches!(fault, Fault::Late(_));
         world.faults.heal();
         if placed.values().any(lingers) && world.journal.broken().is_none() {
             sim.run_for(AFTERMATH);
@@ -353,6 +355,18 @@ impl Script {
     /// Waits for a run's end.
     pub async fn wait(&self, name: &str) -> RunEnd {
         self.client.wait(&self.id(name)).await.expect("a run that exists")
+    }
+
+    /// Waits until a run has begun, for a minute at most.
+    pub async fn claimed(&self, name: &str) {
+        let id = self.id(name);
+        let waits = |row: &op::RunRow| row.status == RunStatus::Enqueued;
+        for _ in 0..6000 {
+            if !self.world.row(&id).is_some_and(|row| waits(&row)) {
+                return;
+            }
+            self.sleep(10).await;
+        }
     }
 
     /// Waits a while.

@@ -5,10 +5,9 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
-use steadfast_store::Store;
 use steadfast_testkit::faults::{Explore, Fault};
 use steadfast_testkit::model::ModelStore;
 use steadfast_testkit::sabotage::{MUTANTS, Mutant, Sabotaged};
@@ -18,13 +17,17 @@ use steadfast_testkit::suite;
 /// Runs per shape, after the suite has found nothing.
 const BUDGET: u64 = 60;
 /// What makes zombies, repeats and recoveries; the rest only makes them wait.
-const FAULTS: [Fault; 5] = [
+const FAULTS: [Fault; 7] = [
     Fault::CrashAfter,
     Fault::Duplicate,
     Fault::CrashBefore,
     Fault::Ambiguous,
-    Fault::Pause(std::time::Duration::from_secs(90)),
+    Fault::Pause(STILL),
+    Fault::Stop(STILL),
+    Fault::Forget,
 ];
+/// Longer than a lease.
+const STILL: Duration = Duration::from_secs(90);
 
 /// The first case of the suite that fails.
 fn suite(mutant: Option<&'static Mutant>) -> Option<String> {
@@ -44,9 +47,7 @@ fn suite(mutant: Option<&'static Mutant>) -> Option<String> {
 /// The first plan of a shape that fails, and after how many runs.
 fn simulate(mutant: Option<&'static Mutant>, shape: &Shape, budget: u64) -> (u64, Option<String>) {
     let cast = [(*shape, String::new())];
-    let wrap =
-        |inner: Arc<dyn Store>| -> Arc<dyn Store> { Arc::new(Sabotaged::new(inner, mutant)) };
-    let scenario = |plan| Play::new(&cast, 2).wrapped(&wrap).go(plan).outcome;
+    let scenario = |plan| Play::new(&cast, 2).sabotaged(mutant).go(plan).outcome;
     let report = Explore::new(shape.name).faults(FAULTS).budget(budget).run(scenario);
     let failure =
         report.failure.map(|f| format!("{} with plan {}: {}", shape.name, f.plan, f.message));

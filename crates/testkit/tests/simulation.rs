@@ -9,14 +9,12 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use steadfast_store::Store;
 use steadfast_testkit::faults::{Explore, Fault, Plan, Rates, Report, shrink};
-use steadfast_testkit::sabotage::{MUTANTS, Sabotaged};
+use steadfast_testkit::sabotage::MUTANTS;
 use steadfast_testkit::scenario::{LEASE, Play, Played, SHAPES, Shape, play};
 
 /// Shapes small enough for every pair of faults.
@@ -186,9 +184,7 @@ fn a_store_that_ignores_fences_is_found_out() {
     let cast = [(*shape.expect("a shape"), String::new())];
     let mutant = MUTANTS.iter().find(|mutant| mutant.name == "record_unfenced");
     assert!(mutant.is_some());
-    let wrap =
-        |inner: Arc<dyn Store>| -> Arc<dyn Store> { Arc::new(Sabotaged::new(inner, mutant)) };
-    let scenario = |plan| Play::new(&cast, 2).wrapped(&wrap).go(plan).outcome;
+    let scenario = |plan| Play::new(&cast, 2).sabotaged(mutant).go(plan).outcome;
     // A little longer than the lease: the zombie comes back while its successor is at work.
     let pause = Fault::Pause(LEASE + Duration::from_secs(1));
     let report = Explore::new("unfenced").depth(1).faults([pause]).run(scenario);
@@ -209,4 +205,42 @@ fn a_late_write_of_an_earlier_generation_changes_nothing() {
     let shape = shape.expect("a shape");
     let report = Explore::new(shape.name).depth(2).faults(faults);
     report.run(|plan| play(shape, plan)).check();
+}
+
+/// The first plan of these faults, placed one at a time, that finds a mutant in a shape; and that
+/// the honest store survives it.
+fn found_by(mutant: &str, shape: &str, faults: &[Fault]) -> String {
+    let shape = SHAPES.iter().find(|known| known.name == shape).expect("a shape");
+    let mutant = MUTANTS.iter().find(|known| known.name == mutant).expect("a mutant");
+    let cast = [(*shape, String::new())];
+    let scenario = |plan| Play::new(&cast, shape.nodes).sabotaged(Some(mutant)).go(plan).outcome;
+    let untouched = scenario(Plan::none().seeded(1));
+    assert_eq!(untouched.verdict, Ok(()), "{} needs no fault to be found", mutant.name);
+    let report = Explore::new(mutant.name).depth(1).faults(faults).run(scenario);
+    println!("{report}");
+    let failure = report.failure.unwrap_or_else(|| panic!("{} is not found", mutant.name));
+    assert_eq!(play(shape, failure.plan.clone()).verdict, Ok(()), "{}", failure.plan);
+    failure.message
+}
+
+/// An owner that ends its run without showing its lease is found once it stands still for longer
+/// than the run's deadline, whether before it sends a request or after that was carried out.
+#[test]
+fn an_owner_that_ends_its_successors_run_for_its_own_deadline_is_found_out() {
+    let stops = [Fault::Stop(LEASE * 6), Fault::Pause(LEASE * 6)];
+    for stop in stops {
+        let message = found_by("time_out_as_a_cancel", "deadline_resume", &[stop]);
+        assert!(message.contains("TimeOut"), "{stop}: {message}");
+    }
+}
+
+/// A store that gives out the epoch of a forgotten claim again, and an execution that goes on with
+/// what it knew under one, are found where a server forgets claims.
+#[test]
+fn a_claim_that_a_crash_forgot_and_that_is_taken_for_the_next_is_found_out() {
+    let message = found_by("epoch_not_raised_after_a_crash", "debounced_late", &[Fault::Forget]);
+    assert!(message.contains("again, after a crash"), "{message}");
+    let message =
+        found_by("claim_after_a_crash_gives_the_old_row", "debounced_late", &[Fault::Forget]);
+    assert!(message.contains("computed") || message.contains("began at"), "{message}");
 }

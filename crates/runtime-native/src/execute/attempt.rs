@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use steadfast_core::Error;
 use steadfast_core::driver::{Kind, Record, RecordState};
-use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Entry};
 
 use super::Execution;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use futures::channel::mpsc;
 use steadfast_core::driver::Outcome;
 use steadfast_core::{RunStatus, limits};
-use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Entry, Suspended, Written};
 
 use super::stopped::outcomes;

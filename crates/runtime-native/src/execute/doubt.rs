@@ -10,7 +10,6 @@ use std::time::Duration;
 use steadfast_core::connector::default_retry;
 use steadfast_core::driver::{Body, Guard, Outcome, Record};
 use steadfast_core::{EffectEvent, EffectStatus, Error, ErrorClass, Timestamp, json};
-use steadfast_store::StoreExt;
 use steadfast_store::op::{self, EffectChange, Govern, With};
 
 use super::govern::begun;

@@ -4,7 +4,6 @@
 //! is part of; a change is one audit event of a position and run, however often it is replayed.
 
 use steadfast_core::driver::{Drift, RecordState};
-use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Entry};
 
 use super::Execution;

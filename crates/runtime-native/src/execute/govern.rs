@@ -12,7 +12,6 @@ use steadfast_core::effect::EffectSpec;
 use steadfast_core::gate::{CapReached, Gate, Leaving, Passage, Verdict};
 use steadfast_core::policy::Judgement;
 use steadfast_core::{EffectEvent, EffectStatus, Error, ErrorClass, json, limits};
-use steadfast_store::StoreExt;
 use steadfast_store::op::{self, EffectChange, Entry, Govern, NewEffect, With};
 
 use super::{Execution, Step, stopped};

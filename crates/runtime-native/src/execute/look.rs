@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 
 use steadfast_core::driver::Record;
 use steadfast_core::{Timestamp, limits};
+use steadfast_store::Error;
 use steadfast_store::op::{self, Entry, PendingSignal, With};
-use steadfast_store::{Error, StoreExt};
 
 use super::{Execution, Step, stopped};
-use crate::hub::Hub;
+use crate::owner::OwnerHub;
 use crate::waits::Wait;
 
 /// What was read of a run's signals.
@@ -37,7 +37,7 @@ impl Inlet {
 /// had arrived when it was claimed, only the records are read; what arrives later is seen by the
 /// suspension.
 pub(super) async fn history(
-    hub: &Hub,
+    hub: &OwnerHub,
     run: &op::RunRow,
 ) -> Result<(Vec<Record>, op::Loaded), Error> {
     let steps = records(hub, run).await?;
@@ -55,7 +55,7 @@ pub(super) async fn history(
 }
 
 /// All records of a run, in pages. Only its owner adds to them, so the pages fit together.
-pub(super) async fn records(hub: &Hub, run: &op::RunRow) -> Result<Vec<Record>, Error> {
+pub(super) async fn records(hub: &OwnerHub, run: &op::RunRow) -> Result<Vec<Record>, Error> {
     let (mut all, mut from) = (Vec::new(), 0);
     loop {
         let (workspace, run_id) = (hub.workspace.clone(), run.run_id.clone());

@@ -8,7 +8,6 @@ use steadfast_core::driver::{Guard, Kind, RecordState};
 use steadfast_core::gate::effect_seen;
 use steadfast_core::policy::Asks;
 use steadfast_core::{ApprovalStatus, Error, ErrorClass, Timestamp, json};
-use steadfast_store::StoreExt;
 use steadfast_store::op::{self, EffectChange, Entry, Govern, NewApproval, NewEffect, With};
 
 use super::govern::{begun, refused};

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use steadfast_core::connector::default_retry;
 use steadfast_core::driver::{Ask, Body, EffectClass, Kind, RecordState};
 use steadfast_core::{EffectStatus, Error, ErrorClass, Timestamp};
-use steadfast_store::StoreExt;
 use steadfast_store::op::{self, Entry, With};
 
 use super::doubt::marked;

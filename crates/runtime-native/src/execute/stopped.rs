@@ -7,7 +7,6 @@ use futures::StreamExt;
 use futures::future::{Either, select};
 use steadfast_core::Timestamp;
 use steadfast_core::driver::Record;
-use steadfast_store::StoreExt;
 use steadfast_store::op::{self, EffectChange, Entry, Govern, With};
 
 use super::Execution;
@@ -99,10 +98,8 @@ impl Execution {
             outcomes,
             busy_until,
         };
-        let (workspace, now) = (self.hub.workspace.clone(), self.hub.now());
-        let settle = op::SettleCommands { workspace, left: Some(left), limit: 1, now };
         // If it fails, the command is settled when the lease has run out, and what became of the
         // effects is found out before they are taken back.
-        let _ = self.hub.store.ask(settle).await;
+        let _ = self.hub.store.leave(left, self.hub.now()).await;
     }
 }

@@ -20,6 +20,7 @@ use super::Core;
 use crate::client::Client;
 use crate::execute::{Execution, Exit, First, Launch};
 use crate::hub::{Live, Notice};
+use crate::owner::OwnerHub;
 
 impl Core {
     /// Starts a run that this worker claims with it; whether it is new.
@@ -89,7 +90,7 @@ impl Core {
         }
         self.hub.live().insert(run.run_id.clone(), live);
         Box::new(Launch {
-            hub: self.hub.clone(),
+            hub: OwnerHub::new(self.hub.clone()),
             registry: self.registry.clone(),
             config: self.config.clone(),
             run,

@@ -140,6 +140,15 @@ async fn slow(cx: Cx, _: u32) -> Nonces {
     Ok(vec![note(&cx, "slow1").await?, note(&cx, "slow2").await?, note(&cx, "slow3").await?])
 }
 
+/// Long enough for a deadline to end it in the middle, and for an heir to be at it.
+async fn hurried(cx: Cx, _: u32) -> Nonces {
+    let mut nonces = Vec::new();
+    for step in ["slow1", "slow2", "slow3", "slow4", "slow5"] {
+        nonces.push(note(&cx, step).await?);
+    }
+    Ok(nonces)
+}
+
 async fn stalled(cx: Cx, _: u32) -> Nonces {
     Ok(vec![note(&cx, "stall").await?, note(&cx, "after").await?])
 }
@@ -196,6 +205,7 @@ async fn main() -> Result<()> {
         .workflow(clocked)
         .workflow(latest)
         .workflow(slow)
+        .workflow(hurried)
         .workflow(stalled)
         .workflow(slotted)
         .lease(args.lease)

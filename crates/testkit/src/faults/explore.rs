@@ -249,7 +249,7 @@ impl Explore {
         let skip = usize::try_from(from).unwrap_or(usize::MAX);
         let later = parent.points.iter().enumerate().skip(skip);
         later.flat_map(move |(number, point)| {
-            let fits = self.faults.iter().filter(|fault| fault.fits(point.access));
+            let fits = self.faults.iter().filter(|fault| fault.fits(point));
             fits.map(move |fault| (number as u64, *fault))
         })
     }
@@ -317,7 +317,8 @@ mod tests {
     fn world(writes: usize, broken_by: &'static str) -> impl Fn(Plan) -> Outcome {
         move |plan| {
             let placed = plan.faults().clone();
-            let point = Point { op: "Record", node: "a".into(), access: Access::Write };
+            let point =
+                Point { op: "Record", node: "a".into(), access: Access::Write, forgets: false };
             let retries = placed.values().filter(|fault| **fault == Fault::Ambiguous).count();
             let verdict = match broken_by.parse::<Plan>().unwrap().faults() {
                 fatal
@@ -353,9 +354,9 @@ mod tests {
             world(5, "")(plan)
         });
         assert!(firsts.borrow().len() >= 4, "pairs begin all over the run: {firsts:?}");
-        assert_eq!((report.runs, report.tried[0]), (100, (55, 55)));
-        assert!(report.tried[1].0 == 44 && report.tried[1].1 > 1000, "{report}");
-        assert!(report.to_string().contains("depth 2: 44 of "), "{report}");
+        assert_eq!((report.runs, report.tried[0]), (100, (60, 60)));
+        assert!(report.tried[1].0 == 39 && report.tried[1].1 > 1000, "{report}");
+        assert!(report.to_string().contains("depth 2: 39 of "), "{report}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::Access;
+use super::{Access, Point};
 use crate::sim::Rng;
 
 /// Longer than any lease, so that the node comes back as a zombie.
@@ -35,6 +35,9 @@ pub enum Fault {
     CrashAfter,
     /// Applied, and the node stands still before it sees the reply.
     Pause(Duration),
+    /// The node stands still between making the request and sending it: what it asks for is as old
+    /// as that when it is applied, and the node goes on with what it had in memory.
+    Stop(Duration),
     /// The caller sees an unknown outcome, and the operation is applied only after this time.
     Late(Duration),
     /// Applied twice in a row; the second reply is returned.
@@ -45,22 +48,27 @@ pub enum Fault {
     StoreDown(Duration),
     /// The node's clock moves by so many milliseconds before the call.
     ClockJump(i64),
+    /// The server of the store crashes and restarts without the claims that it had not flushed.
+    /// Nothing of this call is applied, and every node loses its connections.
+    Forget,
 }
 
 impl Fault {
     /// Every kind, with its usual measure.
-    pub const ALL: [Fault; 11] = [
+    pub const ALL: [Fault; 13] = [
         Fault::FailBefore,
         Fault::Ambiguous,
         Fault::CrashBefore,
         Fault::CrashAfter,
         Fault::Pause(PAUSE),
+        Fault::Stop(PAUSE),
         Fault::Late(LATE),
         Fault::Duplicate,
         Fault::LostNotification,
         Fault::StoreDown(DOWN),
         Fault::ClockJump(JUMP_MS),
         Fault::ClockJump(-JUMP_MS),
+        Fault::Forget,
     ];
 
     /// The kind's name, as in a plan's text.
@@ -71,34 +79,46 @@ impl Fault {
             Fault::CrashBefore => "crash_before",
             Fault::CrashAfter => "crash_after",
             Fault::Pause(_) => "pause",
+            Fault::Stop(_) => "stop",
             Fault::Late(_) => "late",
             Fault::Duplicate => "duplicate",
             Fault::LostNotification => "lost_notification",
             Fault::StoreDown(_) => "store_down",
             Fault::ClockJump(_) => "clock_jump",
+            Fault::Forget => "forget",
         }
     }
 
+    /// Whether the node stands still for a while and goes on, perhaps after its leases.
+    pub fn stops_a_node(self) -> bool {
+        matches!(self, Fault::Pause(_) | Fault::Stop(_))
+    }
+
     /// Whether the fault makes a difference at such a point. A read that is applied late, twice or
-    /// without an answer is a read that failed; at a crash point the node can only crash.
-    pub fn fits(self, access: Access) -> bool {
+    /// without an answer is a read that failed; at a crash point the node can only crash; a store
+    /// that has nothing to forget merely fails once.
+    pub fn fits(self, point: &Point) -> bool {
+        let access = point.access;
         match self {
             Fault::CrashBefore => true,
+            Fault::Forget => access != Access::CrashPoint && point.forgets,
             Fault::FailBefore
             | Fault::Pause(_)
             | Fault::LostNotification
             | Fault::StoreDown(_)
             | Fault::ClockJump(_) => access != Access::CrashPoint,
-            Fault::Ambiguous | Fault::CrashAfter | Fault::Late(_) | Fault::Duplicate => {
-                access == Access::Write
-            }
+            Fault::Ambiguous
+            | Fault::CrashAfter
+            | Fault::Stop(_)
+            | Fault::Late(_)
+            | Fault::Duplicate => access == Access::Write,
         }
     }
 
     /// The measure in milliseconds, where the kind has one.
     fn measure(self) -> Option<i64> {
         match self {
-            Fault::Pause(d) | Fault::Late(d) | Fault::StoreDown(d) => {
+            Fault::Pause(d) | Fault::Stop(d) | Fault::Late(d) | Fault::StoreDown(d) => {
                 Some(i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
             }
             Fault::ClockJump(ms) => Some(ms),
@@ -110,6 +130,7 @@ impl Fault {
         let d = u64::try_from(ms).map(Duration::from_millis);
         match self {
             Fault::Pause(_) => d.ok().map(Fault::Pause),
+            Fault::Stop(_) => d.ok().map(Fault::Stop),
             Fault::Late(_) => d.ok().map(Fault::Late),
             Fault::StoreDown(_) => d.ok().map(Fault::StoreDown),
             Fault::ClockJump(_) => Some(Fault::ClockJump(ms)),
@@ -182,12 +203,12 @@ impl Rates {
         self
     }
 
-    pub(super) fn draw(&self, rng: &Rng, access: Access) -> Option<Fault> {
+    pub(super) fn draw(&self, rng: &Rng, point: &Point) -> Option<Fault> {
         let mut at = rng.below(10_000);
         for (fault, rate) in &self.0 {
             match at.checked_sub(u64::from(*rate)) {
                 Some(rest) => at = rest,
-                None => return Some(*fault).filter(|fault| fault.fits(access)),
+                None => return Some(*fault).filter(|fault| fault.fits(point)),
             }
         }
         None
@@ -298,10 +319,12 @@ mod tests {
     fn rates_are_met() {
         let rates = Rates::default().with(Fault::Ambiguous, 1000).with(Fault::FailBefore, 500);
         let rng = Rng::new(1);
-        let drawn: Vec<_> = (0..10_000).filter_map(|_| rates.draw(&rng, Access::Write)).collect();
+        let point = |access| Point { op: "Record", node: "a".into(), access, forgets: false };
+        let (write, inside) = (point(Access::Write), point(Access::CrashPoint));
+        let drawn: Vec<_> = (0..10_000).filter_map(|_| rates.draw(&rng, &write)).collect();
         let ambiguous = drawn.iter().filter(|fault| **fault == Fault::Ambiguous).count();
         assert!((800..1200).contains(&ambiguous), "{ambiguous}");
         assert!((1300..1700).contains(&drawn.len()), "{}", drawn.len());
-        assert!((0..1000).all(|_| rates.draw(&rng, Access::CrashPoint).is_none()));
+        assert!((0..1000).all(|_| rates.draw(&rng, &inside).is_none()));
     }
 }

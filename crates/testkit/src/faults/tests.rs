@@ -157,6 +157,46 @@ fn a_pause_lets_the_world_go_on_before_the_reply_is_seen() {
 }
 
 #[test]
+fn a_stopped_node_sends_its_request_when_it_goes_on() {
+    let world = World::new("0:stop=90000ms", true);
+    let (env, store) = (world.sim.node("a"), world.store("a"));
+    env.spawn("writer", Box::pin(async move { drop(store.call(write(1)).await) }));
+    world.sim.run_for(SEC * 80);
+    assert_eq!(world.applied(), 0);
+    world.sim.run_for(SEC * 11);
+    assert_eq!(world.applied(), 1);
+}
+
+/// Counts crashes, and has something to forget until the first.
+#[derive(Default)]
+struct Frail(AtomicI64);
+
+impl Server for Frail {
+    fn has_unflushed(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == 0
+    }
+
+    fn crash(&self, _: Timestamp) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_server_that_has_something_to_forget_crashes_where_the_plan_says_so() {
+    let plan = "0:forget,1:forget";
+    let world = World::new(plan, true);
+    assert!(world.call(write(1)).1 < SEC, "there is no server to crash");
+    let world = World::new(plan, true);
+    let server = Arc::new(Frail::default());
+    world.faults.set_server(server.clone());
+    assert_eq!(world.call(write(1)).0, put(true), "the call is made again");
+    assert_eq!((world.applied(), server.0.load(Ordering::SeqCst)), (1, 1));
+    let outcome = world.faults.outcome(Ok(()));
+    assert_eq!((outcome.points[0].forgets, outcome.points[1].forgets), (true, false));
+    assert_eq!(outcome.placed.len(), 1, "nothing is left to forget");
+}
+
+#[test]
 fn while_the_store_is_down_nobody_gets_through() {
     let world = World::new("0:store_down=40000ms", true);
     let other = world.store("b");
@@ -280,9 +320,9 @@ fn three_writes(plan: Plan, recognises: bool) -> Outcome {
 fn exploration_passes_a_worker_whose_writes_are_recognised() {
     let report = explore("recognised", 2, |plan| three_writes(plan, true));
     report.check();
-    // Three writes with eleven faults each, three crash points with one.
-    assert_eq!((report.points, report.tried[0]), (6, (36, 36)));
-    assert_eq!(report.faults.len(), 10, "{report}");
+    // Three writes with twelve faults each, three crash points with one.
+    assert_eq!((report.points, report.tried[0]), (6, (39, 39)));
+    assert_eq!(report.faults.len(), 11, "{report}");
     assert!(report.tried[1].0 > 400, "{report}");
 }
 

@@ -60,6 +60,9 @@ impl Model {
             let line: Vec<_> = line.into_iter().filter(waits).collect();
             for run_id in line {
                 let by = Claimant::of_dequeue(op);
+                if let Some(run) = self.runs.get(&key(ws, &run_id)) {
+                    self.log.claim(&queue, &key(ws, &run_id), run);
+                }
                 claimed.runs.push(self.claim(&by, &run_id, Attempt::Counted));
                 self.note_start(ws, &queue, &partition, op.now);
                 left -= 1;
@@ -130,11 +133,12 @@ impl Model {
 
     fn claim(&mut self, by: &Claimant<'_>, run_id: &str, attempt: Attempt) -> RunRow {
         let at = key(by.workspace, run_id);
+        let stride = self.log.stride(by.worker);
         self.runs.edit(&at, |run| {
             let arrow = run.status.on(RunEvent::Claim).expect("invariant: only claimable runs");
             run.status = arrow.to();
             run.worker = by.worker.to_owned();
-            run.epoch += 1;
+            run.epoch += stride;
             run.attempts += i64::from(attempt == Attempt::Counted);
             run.started_at = run.started_at.or(Some(by.now));
             run.wake_at = by.until;
@@ -262,6 +266,7 @@ impl Model {
     }
 
     pub(super) fn heartbeat(&mut self, op: &Heartbeat) -> Beaten {
+        self.log.hear_of(&op.worker);
         self.report(op);
         let mut lost = Vec::new();
         for (run_id, epoch) in &op.leases {

@@ -73,9 +73,11 @@ impl<K: Ord + Clone, V: Clone> Table<K, V> {
         }
     }
 
-    /// What was written since the last call stays.
-    pub(super) fn keep(&mut self) {
+    /// What was written since the last call stays; how many writes that were.
+    pub(super) fn keep(&mut self) -> usize {
+        let writes = self.replaced.len();
         self.replaced.clear();
+        writes
     }
 
     /// What was written since the last call never happened.

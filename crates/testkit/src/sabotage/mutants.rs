@@ -5,8 +5,8 @@
 use steadfast_core::Timestamp;
 use steadfast_core::driver::{Kind, RecordState};
 use steadfast_store::op::{
-    Cancelled, Debounced, Entry, Freed, Signalled, SlotTaken, Started, Suspended, TimedOut, With,
-    Written,
+    Cancel, Cancelled, Debounced, Entry, Freed, Lease, Signalled, SlotTaken, Started, Suspended,
+    TimeOut, TimedOut, With, Written,
 };
 use steadfast_store::{Op, Reply};
 
@@ -20,14 +20,19 @@ fn honest(_: &Memory, _: &Op, reply: Reply) -> Reply {
     reply
 }
 
+/// A store that is not wrong yet.
+const fn none(name: &'static str) -> Mutant {
+    Mutant { name, bend: passes, twist: honest, reads_inbox: false, reuses_epochs: false }
+}
+
 /// A mutant that changes what is asked.
 const fn bends(name: &'static str, bend: fn(&Memory, Op) -> Bent) -> Mutant {
-    Mutant { name, bend, twist: honest, reads_inbox: false }
+    Mutant { bend, ..none(name) }
 }
 
 /// A mutant that changes what is answered.
 const fn twists(name: &'static str, twist: fn(&Memory, &Op, Reply) -> Reply) -> Mutant {
-    Mutant { name, bend: passes, twist, reads_inbox: false }
+    Mutant { twist, ..none(name) }
 }
 
 /// Changes one kind of operation in place.
@@ -87,6 +92,9 @@ pub const MUTANTS: &[Mutant] = &[
     unfenced!("suspend_unfenced", Suspend),
     unfenced!("release_unfenced", Release),
     unfenced!("time_out_unfenced", TimeOut),
+    Mutant { bend: cancels, twist: told_timed_out, ..none("time_out_as_a_cancel") },
+    Mutant { reuses_epochs: true, ..none("epoch_not_raised_after_a_crash") },
+    twists("claim_after_a_crash_gives_the_old_row", gives_the_old_row),
     answer!("heartbeat_ignores_loss", Heartbeat, |it| it.lost.clear()),
     twists("two_claimers_same_run", claims_again),
     bends("lease_never_expires", |_, op| Bent::Do(leased_until(op, Timestamp::NEVER))),
@@ -127,7 +135,7 @@ pub const MUTANTS: &[Mutant] = &[
     bends("signal_consumed_twice", |_, op| {
         Bent::Do(without(op, |w| matches!(w, With::Consume(_))))
     }),
-    Mutant { name: "suspend_ignores_inbox", bend: passes, twist: honest, reads_inbox: true },
+    Mutant { reads_inbox: true, ..none("suspend_ignores_inbox") },
     bends("send_dropped", |_, op| Bent::Do(without(op, |w| matches!(w, With::Send(_))))),
     // Steering.
     say!("time_out_reported_but_not_done", TimeOut, TimedOut::Done(Vec::new())),
@@ -188,6 +196,42 @@ fn claims_again(memory: &Memory, op: &Op, reply: Reply) -> Reply {
         claimed.runs.push(run);
     }
     Reply::Wake(claimed)
+}
+
+/// An owner ends its run by an operator's request: nothing asks for its lease, or compares the
+/// deadline that it believes in.
+fn cancels(_: &Memory, op: Op) -> Bent {
+    match op {
+        Op::TimeOut(TimeOut { lease: Lease { workspace, run_id, .. }, now }) => {
+            let reason = steadfast_core::run::overdue(now);
+            Bent::Do(Op::Cancel(Cancel { workspace, run_id, reason, now }))
+        }
+        other => Bent::Do(other),
+    }
+}
+
+fn told_timed_out(_: &Memory, op: &Op, reply: Reply) -> Reply {
+    match (op, reply) {
+        (Op::TimeOut(_), Reply::Cancel(Cancelled::Done(others))) => {
+            Reply::TimeOut(TimedOut::Done(others))
+        }
+        (Op::TimeOut(_), Reply::Cancel(_)) => Reply::TimeOut(TimedOut::Fenced),
+        (_, reply) => reply,
+    }
+}
+
+/// A run that is claimed for the first time again gets the input and the beginning of the claim
+/// that was forgotten: an execution that goes on with what it had in memory.
+fn gives_the_old_row(memory: &Memory, op: &Op, reply: Reply) -> Reply {
+    let (Op::Dequeue(op), Reply::Dequeue(mut claimed)) = (op, reply.clone()) else {
+        return reply;
+    };
+    for run in claimed.runs.iter_mut().filter(|run| run.attempts == 1) {
+        if let Some(first) = memory.first(&op.workspace, &run.run_id) {
+            (run.input, run.started_at, run.inbox) = (first.input, first.started_at, first.inbox);
+        }
+    }
+    Reply::Dequeue(claimed)
 }
 
 fn leased_until(mut op: Op, until: Timestamp) -> Op {

@@ -18,6 +18,10 @@ use super::site::Performed;
 use super::{LEASE, WORKSPACE, World};
 use crate::faults::Fault;
 
+/// After so long a worker has heard that it lost a run: a heartbeat, and what may delay it.
+const HEARD_WITHIN: Duration =
+    Duration::from_millis(LEASE.as_millis() as u64 / 3).saturating_add(Duration::from_secs(5));
+
 type Checked = Result<(), String>;
 
 /// Fails with a message unless something holds.
@@ -125,7 +129,7 @@ impl Excuses {
     fn of(world: &World, placed: &BTreeMap<u64, Fault>) -> Self {
         let outcome = world.faults.outcome(Ok(()));
         let jumps = |fault: &Fault| matches!(fault, Fault::ClockJump(_));
-        let blinds = |fault: &Fault| matches!(fault, Fault::Pause(_));
+        let blinds = |fault: &Fault| fault.stops_a_node();
         let slows = |fault: &Fault| {
             jumps(fault) || blinds(fault) || matches!(fault, Fault::StoreDown(_) | Fault::Late(_))
         };
@@ -164,6 +168,12 @@ impl<'a> Owner<'a> {
         Self { claim, next, again }
     }
 
+    /// Whether a crash of the server undid the claim: the owner may go on until it hears of it.
+    fn has_not_heard(&self, call: &Performed, excuses: &Excuses) -> bool {
+        let forgotten = self.claim.and_then(|claim| claim.forgotten);
+        forgotten.is_some_and(|at| excuses.slow || at.until(call.started_at) <= HEARD_WITHIN)
+    }
+
     /// Whether somebody else had the run when the call started.
     fn was_late(&self, call: &Performed) -> bool {
         self.next.is_some_and(|next| next.tick < call.started)
@@ -186,7 +196,7 @@ fn follows_the_rules(
     // A read changes nothing: an owner whose time is up may make it without looking at its lease,
     // also where the next owner is the same worker.
     let harmless = !call.strict && (owner.was_late(call) || owner.again);
-    let excused = excuses.has(call) || harmless;
+    let excused = excuses.has(call) || harmless || owner.has_not_heard(call, excuses);
     ensure!(
         excused || !owner.was_late(call),
         "{run}/{step} was called by {worker} after somebody else had claimed the run"
@@ -223,10 +233,9 @@ fn stops_when_told(known: &Known, excuses: &Excuses, call: &Performed) -> Checke
     if call.started < tick || excuses.slow {
         return Ok(());
     }
-    let grace = LEASE / 3 + Duration::from_secs(5);
     let Performed { run, step, .. } = call;
     ensure!(
-        at.until(call.started_at) <= grace,
+        at.until(call.started_at) <= HEARD_WITHIN,
         "{run}/{step} was called at {}, though the run was stopped at {at}",
         call.started_at
     );
@@ -243,9 +252,10 @@ fn no_overlap(calls: &[Performed], by_run: &BTreeMap<&str, Vec<ClaimSeen>>) -> C
             }
             let claims = by_run.get(newer.run.as_str()).map_or(&[][..], Vec::as_slice);
             let (old, new) = (Owner::of(older, claims), Owner::of(newer, claims));
-            let epochs = old.claim.map(|c| c.epoch).zip(new.claim.map(|c| c.epoch));
+            let both = old.claim.zip(new.claim);
+            // A worker that was born after a crash may get the epoch that another one has lost.
             ensure!(
-                epochs.is_some_and(|(old, new)| old != new),
+                both.is_some_and(|(old, new)| old.forgotten.is_some() || old.epoch != new.epoch),
                 "{}: {} and {} run at once under one claim",
                 older.run,
                 older.step,
@@ -294,9 +304,16 @@ impl<'a> View<'a> {
         self.placed.values().any(|fault| matches!(fault, Fault::StoreDown(_)))
     }
 
-    /// Whether nodes stood still or clocks were wrong, so that an owner may not know that it lost.
+    /// How often the server of the store crashed.
+    pub fn crashes_of_the_server(&self) -> usize {
+        self.placed.values().filter(|fault| **fault == Fault::Forget).count()
+    }
+
+    /// Whether nodes stood still, clocks were wrong or claims were forgotten, so that an owner may
+    /// not know that it lost.
     pub fn has_zombies(&self) -> bool {
-        self.clocks_jumped() || self.placed.values().any(|fault| matches!(fault, Fault::Pause(_)))
+        let makes = |fault: &Fault| fault.stops_a_node() || *fault == Fault::Forget;
+        self.clocks_jumped() || self.placed.values().any(makes)
     }
 
     /// The run.

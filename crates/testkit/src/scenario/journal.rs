@@ -20,6 +20,7 @@ use steadfast_store::op::{self, QueueRow};
 use steadfast_store::{Error, Op, Reply, Store, StoreExt as _};
 
 use super::site::Ticks;
+use crate::faults::Server;
 use crate::model::ModelStore;
 
 /// The workspace of all scenarios.
@@ -73,6 +74,10 @@ pub struct ClaimSeen {
     pub dequeued: bool,
     /// Whether its owner had lost it, and not put it to rest.
     pub recovered: bool,
+    /// What was known of the run before.
+    pub before: Held,
+    /// When a crash of the store's server undid it, if one did.
+    pub forgotten: Option<Timestamp>,
 }
 
 /// A record that became final.
@@ -111,18 +116,25 @@ pub struct Journal {
     inner: Arc<dyn Store>,
     truth: Arc<ModelStore>,
     ticks: Arc<Ticks>,
+    nodes: usize,
     known: Mutex<Known>,
     open: AtomicUsize,
     broken: AtomicBool,
 }
 
 impl Journal {
-    /// Over a store whose state is `truth`.
-    pub fn new(inner: Arc<dyn Store>, truth: Arc<ModelStore>, ticks: Arc<Ticks>) -> Self {
+    /// Over a store whose state is `truth`, for so many workers.
+    pub fn new(
+        inner: Arc<dyn Store>,
+        truth: Arc<ModelStore>,
+        ticks: Arc<Ticks>,
+        nodes: usize,
+    ) -> Self {
         Self {
             inner,
             truth,
             ticks,
+            nodes,
             known: Mutex::default(),
             open: AtomicUsize::new(0),
             broken: AtomicBool::new(false),
@@ -163,6 +175,10 @@ impl Journal {
             Err(_) => Ok(()),
         };
         let judged = judged.and_then(|()| self.look_at_limits(&mut known, op));
+        let judged = judged.and_then(|()| match self.nodes < 2 && ends_from_outside(op) {
+            true => Err(format!("{} needs a second node, which may act on it", op.name())),
+            false => Ok(()),
+        });
         let open = known.runs.values().filter(|run| !run.over).count();
         self.open.store(open, Ordering::Relaxed);
         drop(known);
@@ -200,6 +216,30 @@ impl Journal {
             true => Err(format!("queue {queue} holds {held} of {limit}")),
             false => Ok(()),
         }
+    }
+}
+
+/// Whether somebody other than its owner may end the run, or revive it, because of this: an owner
+/// that stood still meanwhile can do harm only where there is another.
+fn ends_from_outside(op: &Op) -> bool {
+    let is_limited = |start: &op::Start| start.deadline_at.is_some() || start.timeout.is_some();
+    match op {
+        Op::Cancel(_) | Op::CancelCommand(_) | Op::Resume(_) | Op::TimeOut(_) => true,
+        Op::Start(start) => is_limited(start),
+        Op::Debounce(debounce) => is_limited(&debounce.start),
+        Op::Fork(fork) => fork.timeout.is_some(),
+        _ => false,
+    }
+}
+
+impl Server for Journal {
+    fn has_unflushed(&self) -> bool {
+        self.truth.has_unflushed()
+    }
+
+    fn crash(&self, now: Timestamp) {
+        let forgotten = self.truth.crash();
+        self.known().forget(&forgotten, now);
     }
 }
 

@@ -55,6 +55,7 @@ pub const SHAPES: &[Shape] = &[
     limit::SLOTS,
     limit::PRIORITY,
     limit::DEBOUNCE,
+    limit::DEBOUNCE_LATE,
 ];
 
 /// Makes every shape's workflows known to a worker.

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "in a test a panic is the report")]
 
 mod crm;
+mod nodes;
 mod office;
 mod stops;
 
@@ -15,39 +16,27 @@ use std::time::Duration;
 
 use steadfast_core::CommandStatus;
 use steadfast_core::env::Env as _;
-use steadfast_store::Store;
 use steadfast_testkit::faults::{Explore, Fault, Faults, Options, Outcome, Plan, Rates};
 use steadfast_testkit::model::ModelStore;
 use steadfast_testkit::sim::Sim;
 
 use crm::Crm;
-use office::{Ending, NODE, boot, ended, person};
+use office::{Ending, boot, ended, person};
 
 /// What is tried: how the sale ends when nothing crashes.
 const ENDINGS: [Ending; 3] = [Ending::Sold, Ending::Refused, Ending::Rejected];
 
-/// One world: a node that is raised again when it dies, and a person who answers.
+/// One world: two nodes that are raised again when they die, and a person who answers.
 fn world(ending: Ending, plan: Plan) -> Outcome {
     let sim = Sim::new(plan.seed());
     let model = Arc::new(ModelStore::new());
     let faults = Faults::new(&sim.handle(), plan, Options::default());
     sim.set_chaos(faults.clone());
     let crm = Crm::new(ending);
-    let keep = {
-        let (handle, faults, model, crm) =
-            (sim.handle(), faults.clone(), model.clone(), crm.clone());
-        async move {
-            loop {
-                let env = handle.node(NODE);
-                let died = env.died();
-                let store: Arc<dyn Store> = faults.store(env.clone(), model.clone());
-                env.spawn("boot", Box::pin(boot(env.clone(), store, crm.clone())));
-                died.await;
-                handle.sleep(Duration::from_secs(1)).await;
-            }
-        }
-    };
-    sim.node("supervisor").spawn("keep", Box::pin(keep));
+    let seller = crm.clone();
+    nodes::raise(&sim, &faults, &model, move |env, store| {
+        Box::pin(boot(env, store, seller.clone()))
+    });
     let desk = sim.node("person");
     desk.spawn("person", Box::pin(person(desk.clone(), model.clone(), crm.clone())));
     let watched = model.clone();
@@ -75,11 +64,23 @@ fn judge(ending: Ending, crm: &Crm, model: &Arc<ModelStore>) -> Result<(), Strin
     office::check_ledger(model, crm)
 }
 
-/// R110, R111, R112, R114, R122, R123: a crash before and after every commit and inside every call.
+/// What ends an owner, makes it ask again, or has it stand still for longer than its lease, before
+/// a request and after it.
+pub(crate) const FAULTS: [Fault; 5] = [
+    Fault::CrashBefore,
+    Fault::CrashAfter,
+    Fault::Ambiguous,
+    Fault::Stop(STILL),
+    Fault::Pause(STILL),
+];
+const STILL: Duration = Duration::from_secs(90);
+
+/// R110, R111, R112, R114, R122, R123: a crash before and after every commit and inside every call,
+/// and a node that stands still there.
 #[test]
 fn a_governed_command_survives_a_crash_at_every_commit() {
     for ending in ENDINGS {
-        let faults = [Fault::CrashBefore, Fault::CrashAfter, Fault::Ambiguous];
+        let faults = FAULTS;
         let report = Explore::new(ending.name()).depth(1).faults(faults);
         report.run(|plan| world(ending, plan)).check();
     }

@@ -20,7 +20,6 @@ use steadfast_testkit::sim::SimEnv;
 
 use super::crm::Crm;
 
-pub(crate) const NODE: &str = "worker";
 const WORKSPACE: &str = "office";
 
 /// How the sale ends when nothing crashes.
@@ -103,11 +102,12 @@ fn contract() -> Contract {
 /// A node: the fabric, and the same submission at every start.
 pub(crate) async fn boot(env: Arc<SimEnv>, store: Arc<dyn Store>, crm: Crm) {
     let governance = Governance::new().grant("user:seller", ["crm.write"]);
+    let name = env.name().to_owned();
     let fabric = Steadfast::open("given")
         .store(store)
         .env(env)
         .workspace(WORKSPACE)
-        .worker_name(NODE)
+        .worker_name(name)
         .command(sell, contract())
         .govern(governance)
         .connector(crm)

@@ -23,11 +23,12 @@ use steadfast::{
 use steadfast_core::env::Env as _;
 use steadfast_core::{CommandStatus, EffectStatus};
 use steadfast_store::{Store, StoreExt as _, op};
-use steadfast_testkit::faults::{Explore, Fault, Faults, Options, Outcome, Plan, Rates};
+use steadfast_testkit::faults::{Explore, Faults, Options, Outcome, Plan, Rates};
 use steadfast_testkit::model::ModelStore;
 use steadfast_testkit::sim::{Handle, Sim, SimEnv};
 
-use super::office::{NODE, peek};
+use super::office::peek;
+use super::{FAULTS, nodes};
 
 const WORKSPACE: &str = "travel";
 const FLIGHT: &str = "POST /flights";
@@ -108,6 +109,8 @@ struct Airline {
     memory: Memory,
     env: Arc<SimEnv>,
     handle: Handle,
+    /// Who calls.
+    node: String,
     scope: Arc<Vec<Operation>>,
     books: Arc<Mutex<Books>>,
 }
@@ -131,7 +134,8 @@ impl Airline {
         let back = Operation::write("DELETE /bookings").keyed();
         let scope = Arc::new(vec![flight, hotel, back]);
         let env = handle.node("airline");
-        Self { stop, memory, env, handle, scope, books: Arc::default() }
+        let node = String::new();
+        Self { stop, memory, env, handle, node, scope, books: Arc::default() }
     }
 
     fn flights(&self) -> u32 {
@@ -173,7 +177,7 @@ impl Airline {
         }
         self.work(&request);
         if flight && self.stop == Stop::Exhaust && self.flights() <= TOO_MANY {
-            return self.handle.crash(NODE);
+            return self.handle.crash(&self.node);
         }
         let silent = match self.stop {
             Stop::Blocked | Stop::Denied => true,
@@ -314,7 +318,7 @@ async fn boot(env: Arc<SimEnv>, store: Arc<dyn Store>, airline: Airline) {
         .store(store)
         .env(env)
         .workspace(WORKSPACE)
-        .worker_name(NODE)
+        .worker_name(airline.node.clone())
         // Shorter than a flight takes.
         .lease(Duration::from_secs(3))
         .workflow(fly)
@@ -395,21 +399,11 @@ fn world(stop: Stop, memory: Memory, plan: Plan) -> Outcome {
     let faults = Faults::new(&sim.handle(), plan, Options::default());
     sim.set_chaos(faults.clone());
     let airline = Airline::new(stop, memory, sim.handle());
-    let keep = {
-        let (handle, faults, model, airline) =
-            (sim.handle(), faults.clone(), model.clone(), airline.clone());
-        async move {
-            loop {
-                let env = handle.node(NODE);
-                let died = env.died();
-                let store: Arc<dyn Store> = faults.store(env.clone(), model.clone());
-                env.spawn("boot", Box::pin(boot(env.clone(), store, airline.clone())));
-                died.await;
-                handle.sleep(Duration::from_secs(1)).await;
-            }
-        }
-    };
-    sim.node("supervisor").spawn("keep", Box::pin(keep));
+    let booked = airline.clone();
+    nodes::raise(&sim, &faults, &model, move |env, store| {
+        let airline = Airline { node: env.name().to_owned(), ..booked.clone() };
+        Box::pin(boot(env, store, airline))
+    });
     let desk = sim.node("desk");
     desk.spawn("clerk", Box::pin(clerk(desk.clone(), model.clone(), airline.clone())));
     if stop.is_cancelled() {
@@ -462,12 +456,12 @@ fn what_was_under_way_is_taken_back() {
     }
 }
 
-/// The same with a crash before and after every commit and inside every call.
+/// The same with a crash before and after every commit and inside every call, and with a node that
+/// stands still there.
 #[test]
 fn what_was_under_way_is_taken_back_through_crashes() {
     for (stop, memory) in SHAPES {
-        let faults = [Fault::CrashBefore, Fault::CrashAfter, Fault::Ambiguous];
-        let report = Explore::new(&format!("{stop:?} {memory:?}")).depth(1).faults(faults);
+        let report = Explore::new(&format!("{stop:?} {memory:?}")).depth(1).faults(FAULTS);
         report.run(|plan| world(stop, memory, plan)).check();
     }
 }

@@ -73,7 +73,7 @@ async fn an_operation_that_panics_fails_alone(db: Option<TestDb>) {
     for _ in 0..3 {
         let poison = run.signal("word", &mark);
         let (refused, ()) = futures::join!(poison, works(&fabric));
-        assert_eq!(refused.unwrap_err().code(), "SF-0406");
+        assert_eq!(refused.unwrap_err().code(), "SF-0408");
     }
     assert!(fabric.tally().panics >= 3, "{:?}", fabric.tally());
     assert!(!fabric.metrics().contains("store_panics_total 0"), "{}", fabric.metrics());
@@ -94,7 +94,7 @@ async fn a_writer_that_panics_answers_and_is_begun_anew(db: Option<TestDb>) {
         let mark = format!("batch-{n}-{}", name(&db));
         fault::arm("batch", &mark, 1);
         let signal = tokio::time::timeout(SOON, run.signal("other", &mark)).await;
-        assert_eq!(signal.unwrap().unwrap_err().code(), "SF-0406");
+        assert_eq!(signal.unwrap().unwrap_err().code(), "SF-0408");
         assert_eq!(fault::disarm(&mark), 0);
         run.signal("other", &mark).await.unwrap();
         works(&fabric).await;
@@ -145,7 +145,7 @@ async fn a_worker_that_panics_recovers(db: Option<TestDb>) {
         env.arm(point, 1);
         let began = fabric.start(count, 3).id(point).await;
         match task {
-            "start" => assert_eq!(began.unwrap_err().code(), "SF-0406"),
+            "start" => assert_eq!(began.unwrap_err().code(), "SF-0408"),
             _ => drop(began.unwrap()),
         }
         works(&fabric).await;

@@ -7,8 +7,13 @@
 //! cases only:
 //! - its life was dead by that moment: the bytes waited in a socket;
 //! - its life was frozen at that moment or before, and the call came no later than [`IN_FLIGHT_US`]
-//!   after that life was thawed: it had passed its lease check before the frost. A zombie that
-//!   begins anything after that was not stopped by its lease, and is a violation.
+//!   after that life was thawed: it had passed its lease check before the frost. No more calls of a
+//!   run are believed than its code has at once: a zombie that begins the next step was not stopped
+//!   by its lease, and is a violation, however soon it does.
+//!
+//! The stale-write rule. A record that one life wrote is a violation if another life called the
+//! same step later: that one had claimed the run and found no record, so the first had lost it when
+//! it wrote.
 //!
 //! Deliberately absent: trust in the workers. Nothing they say counts, except the name of their
 //! life.
@@ -22,8 +27,9 @@ use crate::fleet::Life;
 use crate::shapes::{self, LATEST, Shape};
 use crate::watch::{Recorded, Watched};
 
-/// How long after a thaw a call still counts as sent before the frost.
-const IN_FLIGHT_US: u64 = 1_000_000;
+/// How long after a thaw a call still counts as sent before the frost. Zombies are spared for
+/// longer.
+pub(crate) const IN_FLIGHT_US: u64 = 1_000_000;
 
 /// All that is known about a storm.
 pub(crate) struct History<'a> {
@@ -45,6 +51,7 @@ pub(crate) fn check(history: &History<'_>) -> Vec<String> {
     let mut faults = Vec::new();
     runs(history, &calls, &mut faults);
     late_calls(history, &calls, &mut faults);
+    stale_writes(history, &calls, &mut faults);
     effects(&calls, &mut faults);
     for (run, step) in calls.keys() {
         if !history.runs.contains_key(*run) {
@@ -147,6 +154,8 @@ fn of_step<'a>(calls: &'a Calls<'a>, id: &'a str, step: &'a Recorded) -> &'a [&'
 /// G4, G11: nothing is called after its record, except what was in flight.
 fn late_calls(history: &History<'_>, calls: &Calls<'_>, faults: &mut Vec<String>) {
     for (id, run) in history.runs {
+        // Late calls that are believed to have been in flight, by the frost of a life.
+        let mut believed: BTreeMap<(&str, u64), Vec<&str>> = BTreeMap::new();
         let recorded: Vec<&Recorded> =
             run.records.values().filter(|r| makes_calls(r.kind)).collect();
         for (n, step) in recorded.iter().enumerate() {
@@ -154,27 +163,69 @@ fn late_calls(history: &History<'_>, calls: &Calls<'_>, faults: &mut Vec<String>
             let next_us =
                 next.and_then(|next| of_step(calls, id, next).first()).map(|call| call.at_us);
             let known_us = step.seen_us.min(next_us.unwrap_or(u64::MAX));
-            for call in of_step(calls, id, step) {
-                if call.at_us > known_us && !in_flight(history, call, known_us) {
-                    let life = history.lives.get(&call.call.worker);
-                    faults.push(format!(
+            for call in of_step(calls, id, step).iter().filter(|call| call.at_us > known_us) {
+                let life = history.lives.get(&call.call.worker);
+                match life.map_or(Sent::Late, |life| sent(life, call.at_us, known_us)) {
+                    Sent::BeforeDeath => {}
+                    Sent::BeforeFrost(frost) => {
+                        let life = call.call.worker.as_str();
+                        believed.entry((life, frost)).or_default().push(&step.name);
+                    }
+                    Sent::Late => faults.push(format!(
                         "{id} called {} after it was known to be recorded at {known_us} (seen at \
                          {}, next step at {next_us:?}): {call:?} by {life:?}",
                         step.name, step.seen_us
-                    ));
+                    )),
                 }
             }
+        }
+        let at_once = if run.row.workflow == "parallel" { recorded.len() } else { 1 };
+        for ((life, _), steps) in believed.iter().filter(|(_, steps)| steps.len() > at_once) {
+            faults.push(format!(
+                "{id} was frozen with {life} in {at_once} steps at most, and then called {steps:?}"
+            ));
         }
     }
 }
 
-fn in_flight(history: &History<'_>, call: &Arrival, known_us: u64) -> bool {
-    let Some(life) = history.lives.get(&call.call.worker) else {
-        return false;
-    };
-    let thawing = |thawed: Option<u64>| thawed.is_none_or(|at| call.at_us <= at + IN_FLIGHT_US);
-    life.dead_us.is_some_and(|dead| dead <= known_us)
-        || life.frozen_us.iter().any(|(from, to)| *from <= known_us && thawing(*to))
+/// When a late call was sent, as far as its caller is believed.
+#[derive(Debug, PartialEq, Eq)]
+enum Sent {
+    /// Before its caller died.
+    BeforeDeath,
+    /// Before its caller was frozen at this moment.
+    BeforeFrost(u64),
+    /// When its caller should have known better.
+    Late,
+}
+
+fn sent(life: &Life, at_us: u64, known_us: u64) -> Sent {
+    if life.dead_us.is_some_and(|dead| dead <= known_us) {
+        return Sent::BeforeDeath;
+    }
+    let thawing = |thawed: Option<u64>| thawed.is_none_or(|at| at_us <= at + IN_FLIGHT_US);
+    let frost = life.frozen_us.iter().find(|(from, to)| *from <= known_us && thawing(*to));
+    frost.map_or(Sent::Late, |(from, _)| Sent::BeforeFrost(*from))
+}
+
+/// X14: nobody writes after another one has claimed the run.
+fn stale_writes(history: &History<'_>, calls: &Calls<'_>, faults: &mut Vec<String>) {
+    for (id, run) in history.runs {
+        for recorded in run.records.values().filter(|r| makes_calls(r.kind)) {
+            let (of_step, nonce) = (of_step(calls, id, recorded), value(recorded));
+            let Some(at) = of_step.iter().rposition(|call| call.answer.as_ref() == Some(&nonce))
+            else {
+                continue;
+            };
+            let writer = &of_step[at].call.worker;
+            if let Some(heir) = of_step[at..].iter().find(|call| call.call.worker != *writer) {
+                let (step, heir) = (&recorded.name, &heir.call.worker);
+                faults.push(format!(
+                    "{id} has the record of {step} that {writer} wrote after {heir} had the run"
+                ));
+            }
+        }
+    }
 }
 
 /// G5, G6: an effect without a key is called at most once; a key belongs to one effect for ever.
@@ -198,3 +249,6 @@ fn effects(calls: &Calls<'_>, faults: &mut Vec<String>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -46,6 +46,8 @@ on_every_store! {
         super::scenarios::taken_over;
     a_worker_that_wakes_up_after_its_lease_begins_nothing_and_changes_nothing:
         super::scenarios::zombie;
+    a_worker_that_wakes_up_after_its_runs_old_deadline_does_not_end_the_resumed_run:
+        super::scenarios::overdue_zombie;
     the_queue_slot_of_a_killed_worker_returns_within_its_lease:
         super::scenarios::slot_returned;
     runs_survive_workers_that_are_killed_again_and_again:

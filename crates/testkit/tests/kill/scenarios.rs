@@ -272,3 +272,63 @@ async fn woken_beside_its_heir(place: &Place, ledger: &Ledger, client: &Client, 
     assert_eq!(Some(&nonces[1]), given[1].answer.as_ref(), "the zombie's record was taken");
     true
 }
+
+/// How long a hurried run may take: longer than the lease and than its five steps, shorter than both.
+const HURRY: Duration = Duration::from_millis(2200);
+
+/// A worker is frozen in a run that another recovers, that its deadline ends, that an operator
+/// resumes and that the other has again, with a new deadline. Then it goes on: it finds the old
+/// deadline passed and may end nothing (R93, X14).
+pub(crate) async fn overdue_zombie(place: &Place) {
+    let ledger = ledger(place);
+    let client = Client::connect(&place.url).await.unwrap();
+    let mut void = 0;
+    while !resumed_beside_its_zombie(place, &ledger, &client, &format!("hurried-{void}")).await {
+        void += 1;
+        assert!(void < 10, "no frost left the database free");
+    }
+    eprintln!("{}: {void} void", place.name());
+}
+
+/// One frost; false if it was void: the heir could not claim in time, or its own deadline passed.
+async fn resumed_beside_its_zombie(
+    place: &Place,
+    ledger: &Ledger,
+    client: &Client,
+    id: &str,
+) -> bool {
+    let mut fleet = Fleet::new(&place.url, ledger);
+    let zombie = fleet.start(0, &Recipe::freezing("record.before:1"));
+    let start = client.start_named::<Vec<String>>("hurried", &1u32).id(id).timeout(HURRY);
+    start.await.unwrap();
+    until("the zombie made its call", || ledger.calls(id, "slow1").len() == 1).await;
+    tokio::time::sleep(2 * SLOW_FOR).await;
+    let heir = fleet.start(1, &Recipe::default());
+    let run = client.run::<Vec<String>>(id);
+    let ended = run.result_within(HURRY + HEIR).await;
+    if !ended.is_err_and(|error| error.code() == "SF-0304") {
+        void(fleet, client, id).await;
+        return false;
+    }
+    let before = ledger.log().len();
+    client.resume(id).await.unwrap();
+    let again = || ledger.log().split_off(before).iter().any(|call| call.call.worker == heir);
+    until("the heir has the run again", again).await;
+    let claimed = client.get(id).await.unwrap();
+    let (calls, old) = (ledger.log().len(), claimed.epoch);
+    fleet.thaw(0);
+    let ended = run.result_within(HURRY + HEIR).await;
+    let row = client.get(id).await.unwrap();
+    if row.deadline_at.is_some_and(|deadline| row.updated_at >= deadline) {
+        // A slow machine: the new deadline has passed as well.
+        void(fleet, client, id).await;
+        return false;
+    }
+    let nonces = ended.unwrap_or_else(|error| panic!("{id} was ended by its zombie: {error}"));
+    assert_eq!((nonces.len(), row.epoch), (5, old), "somebody else had the run");
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let by_zombie = ledger.log().split_off(calls).into_iter().filter(|c| c.call.worker == zombie);
+    assert_eq!(by_zombie.count(), 0, "the zombie went on with the run");
+    assert_eq!(client.get(id).await.unwrap(), row, "the zombie changed the run");
+    true
+}

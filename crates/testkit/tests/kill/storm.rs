@@ -24,6 +24,9 @@ use crate::watch::{NARROW, NARROW_MOST, Watch};
 const WORKERS: usize = 3;
 /// Runs that are under way at once; more only wait.
 const OPEN: usize = 36;
+/// How long a worker that was thawed is left alone: longer than its late calls are believed to have
+/// been on their way, so that one that was not stopped by its lease is seen.
+const SPARED: Duration = Duration::from_micros(check::IN_FLIGHT_US + 500_000);
 /// How long the survivors have to bring everything to its end.
 const SETTLE: Duration = Duration::from_secs(30);
 
@@ -123,7 +126,7 @@ async fn rage(fleet: &mut Fleet<'_>, seed: u64, kills: u64) -> Toll {
     let mut dice = Dice::new(seed);
     let mut toll = Toll::default();
     let mut frozen: Option<(usize, Instant)> = None;
-    // A zombie that was just thawed gets a moment to do its worst.
+    // A zombie that was just thawed gets time to do its worst.
     let mut spared: Option<(usize, Instant)> = None;
     (0..WORKERS).for_each(|place| drop(fleet.start(place, &recipe(place, &mut dice))));
     while toll.kills < kills {
@@ -140,7 +143,7 @@ async fn rage(fleet: &mut Fleet<'_>, seed: u64, kills: u64) -> Toll {
         if let Some((place, until)) = frozen.filter(|(_, until)| *until <= now) {
             fleet.thaw(place);
             frozen = None;
-            spared = Some((place, until + Duration::from_millis(300)));
+            spared = Some((place, until + SPARED));
         }
         spared = spared.filter(|(_, until)| *until > now);
         let victims = if dice.percent(10) { 2 } else { 1 };

@@ -13,6 +13,7 @@ use steadfast_store::op::{
 use steadfast_store::{Op, Reply};
 
 use super::{ClaimSeen, Held, Known, Settled};
+use crate::model::Forgotten;
 
 type Judged<T = ()> = Result<T, String>;
 
@@ -118,6 +119,8 @@ impl Known {
                 now: op.now,
                 dequeued: true,
                 recovered: false,
+                before: Held::default(),
+                forgotten: None,
             });
         }
         self.runs.insert(op.run_id.clone(), run);
@@ -143,6 +146,17 @@ impl Known {
                     by.now, run.until
                 ));
             }
+            let again = |claim: &ClaimSeen| {
+                claim.run == *id && claim.worker == by.worker && claim.epoch == row.epoch
+            };
+            let forgotten = self.claims.iter().filter(|claim| claim.forgotten.is_some());
+            if forgotten.clone().any(again) {
+                return Err(format!(
+                    "{id} was claimed by {} with epoch {} again, after a crash",
+                    by.worker, row.epoch
+                ));
+            }
+            let before = run.clone();
             let recovered = !run.parked && !by.dequeued;
             run.attempts += i64::from(!run.parked);
             run.epoch = row.epoch;
@@ -164,6 +178,8 @@ impl Known {
                 now: by.now,
                 dequeued: by.dequeued,
                 recovered,
+                before,
+                forgotten: None,
             });
         }
         for id in &claimed.overdue {
@@ -182,6 +198,18 @@ impl Known {
             self.stop(by.tick, id, by.now);
         }
         Ok(())
+    }
+
+    /// Claims that a crash of the server undid, the newest first: their runs wait on their queues
+    /// again, and who holds such a claim may write nothing.
+    pub(super) fn forget(&mut self, forgotten: &[Forgotten], now: Timestamp) {
+        for Forgotten { run_id, epoch } in forgotten {
+            let is_it = |claim: &&mut ClaimSeen| claim.run == *run_id && claim.epoch == *epoch;
+            if let Some(claim) = self.claims.iter_mut().rev().find(is_it) {
+                claim.forgotten = Some(now);
+                self.runs.insert(run_id.clone(), claim.before.clone());
+            }
+        }
     }
 
     fn taken_over(&mut self, op: &op::TakeOver) {

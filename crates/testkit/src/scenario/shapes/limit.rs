@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use steadfast_core::{Cx, Result, RunStatus};
+use steadfast_core::{Cx, Result, RunStatus, Timestamp};
 use steadfast_runtime_native::{Registry, StartSpec};
 use steadfast_store::op::QueueRow;
 
@@ -12,7 +12,7 @@ use super::super::{How, Performed, Script, Shape, View};
 use super::{act, act_so, known};
 
 pub(super) fn register(registry: &mut Registry) {
-    known!(registry, queued, slotted, debounced);
+    known!(registry, queued, slotted, debounced, debounced_late);
 }
 
 const fn secs(secs: u64) -> Duration {
@@ -225,4 +225,45 @@ pub(super) const DEBOUNCE: Shape = Shape {
 async fn debounced(cx: Cx, input: u64) -> Result<u64> {
     act(&cx, "a", &[]).await?;
     Ok(input)
+}
+
+/// Debounced again when its run has just been claimed: where the store forgets that claim, the run
+/// gets the new input after all, and begins at another time.
+pub(super) const DEBOUNCE_LATE: Shape = Shape {
+    name: "debounced_late",
+    nodes: 2,
+    script: |script| {
+        Box::pin(async move {
+            let (key, first) = (script.id("key"), script.spec("run1", "debounced_late", 1));
+            let started = script.client.debounce(first, &key, secs(2), None).await;
+            // Refused only when a script that began again finds the run begun.
+            if started.is_ok() {
+                script.claimed("run1").await;
+            }
+            script.sleep(script.draw(1000)).await;
+            let again = script.spec("run2", "debounced_late", 2);
+            drop(script.client.debounce(again, &key, secs(2), None).await);
+        })
+    },
+    check: |view| {
+        let runs: Vec<_> = (1..=2).filter_map(|n| view.row(&format!("run{n}")).ok()).collect();
+        for run in &runs {
+            ensure!(run.status == RunStatus::Success, "{} is {}", run.run_id, run.status);
+            let output: (u64, i64) = serde_json::from_str(run.output.as_deref().unwrap_or("null"))
+                .map_err(|error| error.to_string())?;
+            let input = output.0.to_string();
+            ensure!(input == run.input, "{} computed {input} of {}", run.run_id, run.input);
+            let began = run.started_at.map(Timestamp::as_micros);
+            let is_its_own = began == Some(output.1);
+            ensure!(is_its_own, "{} began at {began:?}, and told {}", run.run_id, output.1);
+        }
+        ensure!(runs.iter().any(|run| run.input == "2"), "the last call was dropped");
+        Ok(())
+    },
+};
+
+async fn debounced_late(cx: Cx, input: u64) -> Result<(u64, i64)> {
+    let began = cx.now().as_micros();
+    act_so(&cx, "a", &[], How::Slow(3000)).await?;
+    Ok((input, began))
 }

@@ -182,20 +182,21 @@ pub(super) const DEADLINE: Shape = Shape {
 };
 
 /// Stopped by its limit of time, put back with a new one: an owner of its first life that comes
-/// back with the old deadline must not end the second.
+/// back with the old deadline must not end the second. A node that stands still for 90 s comes back
+/// in the middle of it.
 pub(super) const DEADLINE_RESUME: Shape = Shape {
     name: "deadline_resume",
     nodes: 2,
     script: |script| {
         Box::pin(async move {
             let spec = script.spec("run", "hurried", 1);
-            let spec = StartSpec { timeout: Some(secs(20)), ..spec };
+            let spec = StartSpec { timeout: Some(secs(60)), ..spec };
             script.client.start(spec).await.expect("a start that can be repeated");
             for _ in 0..2 {
                 if script.wait("run").await.status == RunStatus::Success {
                     return;
                 }
-                script.sleep(script.draw(90_000)).await;
+                script.sleep(script.draw(30_000)).await;
                 // A script that began again may meet it active, or finished.
                 drop(script.client.resume(&script.id("run")).await);
             }
@@ -212,7 +213,7 @@ pub(super) const DEADLINE_RESUME: Shape = Shape {
 
 async fn hurried(cx: Cx, _: u64) -> Result<Vec<u64>> {
     let a = act(&cx, "a", &[]).await?;
-    cx.sleep(secs(12)).await?;
+    cx.sleep(secs(45)).await?;
     let b = act(&cx, "b", &[a]).await?;
     Ok(vec![a, b])
 }
@@ -237,7 +238,9 @@ pub(super) const POISON: Shape = Shape {
     check: |view| {
         view.stopped("run", RunStatus::RetriesExceeded, "SF-0302")?;
         let calls = view.calls("run", "fatal").len();
-        ensure!(calls <= 3, "{calls} calls, but the first and two recoveries are allowed");
+        // A claim that the server forgot counts as if it had not been: its call comes on top.
+        let most = 3 + view.crashes_of_the_server();
+        ensure!(calls <= most, "{calls} calls, but {most} are allowed: two are recoveries");
         view.returned("other", &view.value("other", "b"))
     },
 };

@@ -3,8 +3,8 @@
 use steadfast_core::RunStatus;
 use steadfast_store::Store;
 use steadfast_store::op::{
-    ContinueAsNew, Finish, Lease, Record, Release, SlotTaken, Start, Suspended, TakeSlot, With,
-    Written,
+    ContinueAsNew, Finish, FreeSlot, Freed, Lease, Record, Release, SlotTaken, Start, Suspended,
+    TakeSlot, TimeOut, TimedOut, With, Written,
 };
 
 use super::kit::{Kit, at, done, entry, plain, with};
@@ -49,6 +49,8 @@ async fn refused(k: &Kit<'_>, lease: &Lease) {
         now,
     };
     assert_eq!(k.ask(take).await, SlotTaken::Fenced, "slot");
+    assert_eq!(k.ask(TimeOut { lease: l(), now }).await, TimedOut::Fenced, "time-out");
+    assert_eq!(k.ask(FreeSlot { lease: l(), step: 9 }).await, Freed(false), "free slot");
     let beaten = k.ask(super::lease::beat(k, &lease.worker, &[(&lease.run_id, lease.epoch)], 8));
     assert_eq!(beaten.await.lost, [lease.run_id.as_str()], "heartbeat");
     let after = (k.find(&lease.run_id).await, k.steps(&lease.run_id).await);
@@ -162,4 +164,29 @@ async fn a_fenced_write_takes_everything_with_it(store: &dyn Store) {
     assert_eq!(k.find("kid").await, None);
     assert_eq!(k.load("other").await.signals, []);
     assert_eq!(k.steps("r").await, []);
+}
+
+#[cfg(test)]
+mod tests {
+    use steadfast_store::Op;
+
+    /// Whoever adds an operation of an owner adds it to `refused`, too. A call that was made is
+    /// entered in the ledger whatever became of the lease.
+    #[test]
+    fn every_operation_of_an_owner_is_tried_with_a_void_lease() {
+        let tried = [
+            "Record",
+            "Finish",
+            "Suspend",
+            "Release",
+            "ContinueAsNew",
+            "TimeOut",
+            "TakeSlot",
+            "FreeSlot",
+        ];
+        let facts = ["EnterCalls"];
+        let of_owners = Op::RIGHTS.iter().filter(|(_, right)| *right == "Owner");
+        let names: Vec<_> = of_owners.map(|(name, _)| *name).collect();
+        assert_eq!(names, [&tried[..], &facts[..]].concat());
+    }
 }
