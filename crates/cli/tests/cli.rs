@@ -164,6 +164,28 @@ fn what_is_not_there_is_said_with_its_code() {
     assert!(err.contains("--store"), "{err}");
 }
 
+#[test]
+fn a_list_of_no_rows_or_too_many_is_refused_by_every_verb() {
+    let (_folder, store) = nightly();
+    let lists: [&[&str]; 8] = [
+        &["command", "list", "--limit"],
+        &["event", "list", "--limit"],
+        &["event", "dead", "--limit"],
+        &["effect", "list", "--limit"],
+        &["effect", "calls", "--limit"],
+        &["policy", "budgets", "--limit"],
+        &["schedule", "slots", "nightly", "--count"],
+        &["schedule", "next", "nightly", "--count"],
+    ];
+    for list in lists {
+        for limit in ["0", "1001", "18446744073709551615"] {
+            let (code, _, err) = steadfast(&[list, &[limit, "--store", &store]].concat());
+            assert_ne!(code, 0, "{list:?} {limit}");
+            assert!(err.contains("SF-0124") && err.contains("1 to 1000"), "{list:?}: {err}");
+        }
+    }
+}
+
 /// R33, X11: an empty store has nothing to approve, and says what is wrong with an answer.
 #[test]
 fn approvals_and_effects_are_listed_and_bad_answers_are_refused() {

@@ -3,9 +3,11 @@
 //! Invariants: a value beyond a limit is refused with a named error before it reaches SQL, so no
 //! database ever truncates or drops it. Deliberately absent: limits that nothing checks.
 
+use std::time::Duration;
+
 /// The pause before a task or thread that has panicked is begun anew: one that panics at once, each
 /// time, costs ten reports a second.
-pub const RESTART: std::time::Duration = std::time::Duration::from_millis(100);
+pub const RESTART: Duration = Duration::from_millis(100);
 /// Longest key (run id, names, partition, deduplication id), in bytes. Three such keys and a
 /// workspace fit MySQL's 3,072-byte index limit.
 pub const KEY_BYTES: usize = 255;
@@ -68,5 +70,8 @@ pub const DELIVERY_ATTEMPTS: u32 = 12;
 /// Calls that a debounce key remembers: one that is repeated, because its answer was lost, is found
 /// among them. Beyond that many calls in between it counts as another call.
 pub const DEBOUNCE_CALLS: usize = 32;
+/// How long a shutdown, after its time, waits for attempts to be aborted and runs to be given back:
+/// a few commits. What takes longer does not let itself be aborted.
+pub const GIVING_BACK: Duration = Duration::from_secs(2);
 /// Longest name of a sink: with a number behind it, it becomes part of an event's id.
 pub const SINK_BYTES: usize = 100;

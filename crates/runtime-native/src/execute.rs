@@ -49,6 +49,8 @@ pub(crate) enum Exit {
     Parked,
     /// The run is somebody else's, or the store failed for good.
     Stopped,
+    /// The time of the shutdown is over.
+    TimeUp,
 }
 
 /// The execution ends here, for this reason.
@@ -169,7 +171,7 @@ impl Execution {
 
     /// Runs until the end, a suspension, or the loss of the lease.
     pub(crate) async fn run(mut self: Box<Self>) -> Exit {
-        let exit = loop {
+        let mut exit = loop {
             if let Err(exit) = self.turn().await {
                 break exit;
             }
@@ -179,6 +181,9 @@ impl Execution {
             for (id, call) in std::mem::take(&mut self.calls) {
                 self.abandon(id, call);
             }
+        }
+        if exit == Exit::TimeUp {
+            exit = Box::pin(self.give_back()).await;
         }
         if exit == Exit::Stopped {
             Box::pin(self.end_if_overdue()).await;
@@ -310,6 +315,7 @@ impl Execution {
             // A run that started over meanwhile has a newer lease than the one that was lost.
             Notice::Lost(epoch) if epoch != self.lease.epoch => {}
             Notice::Lost(_) | Notice::Stopped => return Err(Exit::Stopped),
+            Notice::GiveBack => return Err(Exit::TimeUp),
         }
         Ok(())
     }

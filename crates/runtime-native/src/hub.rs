@@ -35,6 +35,8 @@ pub(crate) enum Notice {
     Stopped,
     /// The worker shuts down: come to rest.
     Drain,
+    /// The time of the shutdown is over: give the run back at once.
+    GiveBack,
 }
 
 /// A run that this process executes.

@@ -37,6 +37,10 @@ struct Core {
     config: Arc<Config>,
     id: String,
     stopping: AtomicBool,
+    /// Set when nobody has the program any more: what is under way is given back.
+    leaving: AtomicBool,
+    /// Set when a shutdown waits no longer: leases of what is left are not kept.
+    gone: AtomicBool,
     stop: Bell,
     /// Set by a loop that found no room, so that the next freed place rings the bell.
     hungry: AtomicBool,
@@ -75,6 +79,8 @@ impl Worker {
             registry: Arc::new(registry),
             id,
             stopping: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             stop: Bell::default(),
             hungry: AtomicBool::new(false),
             ended_overdue_at: AtomicI64::new(i64::MIN),
@@ -147,26 +153,25 @@ impl Worker {
         Ok((command_id, new))
     }
 
-    /// Stops claiming, lets steps under way end (for as long as the configuration says), gives the
-    /// rest back, and ends the loops.
+    /// Stops claiming, lets steps under way end for as long as the configuration says, aborts
+    /// those that are left then, gives their runs back, and ends the loops.
     pub async fn shutdown(&self) {
         let core = &self.core;
-        core.stopping.store(true, Ordering::Release);
-        core.stop.ring();
-        let give_up = core.hub.now().after(core.config.drain);
-        for live in core.hub.live().values() {
-            // One that ends by itself needs no notice.
-            let _ = live.notices.unbounded_send(Notice::Drain);
+        core.stop();
+        core.notify_all(Notice::Drain);
+        if !core.is_empty_within(core.config.drain).await {
+            core.notify_all(Notice::GiveBack);
+            core.is_empty_within(limits::GIVING_BACK).await;
         }
-        loop {
-            let heard = core.hub.freed.rings();
-            let busy = core.loops.load(Ordering::Acquire) > 0 || core.held() > 0;
-            if !busy || core.hub.now() >= give_up {
-                return;
-            }
-            let freed = Box::pin(core.hub.freed.after(heard));
-            select(freed, core.hub.env.sleep(Duration::from_millis(50))).await;
-        }
+        core.gone.store(true, Ordering::Release);
+        core.hub.freed.ring();
+    }
+
+    /// The same without waiting, and without any time for steps under way: nobody has the program
+    /// any more.
+    pub fn leave(&self) {
+        self.core.leaving.store(true, Ordering::Release);
+        self.core.stop();
     }
 }
 
@@ -197,6 +202,46 @@ impl Core {
             core.hub.freed.ring();
         };
         self.hub.env.spawn("loop", Box::pin(task));
+    }
+
+    /// Lets the loops end; nothing more is claimed.
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.stop.ring();
+    }
+
+    fn notify_all(&self, notice: Notice) {
+        for live in self.hub.live().values() {
+            // One that ends by itself needs no notice.
+            let _ = live.notices.unbounded_send(notice);
+        }
+    }
+
+    /// Waits until no run is in memory and no loop is left; false if that takes longer.
+    async fn is_empty_within(&self, at_most: Duration) -> bool {
+        let give_up = self.hub.now().after(at_most);
+        loop {
+            let heard = self.hub.freed.rings();
+            if self.loops.load(Ordering::Acquire) == 0 && self.held() == 0 {
+                return true;
+            }
+            if self.hub.now() >= give_up {
+                return false;
+            }
+            let freed = Box::pin(self.hub.freed.after(heard));
+            select(freed, self.hub.env.sleep(Duration::from_millis(50))).await;
+        }
+    }
+
+    /// The program was dropped: gives back what is in memory, for a while.
+    async fn give_back_all(&self) {
+        let give_up = self.hub.now().after(limits::GIVING_BACK);
+        while self.held() > 0 && self.hub.now() < give_up {
+            let heard = self.hub.freed.rings();
+            self.notify_all(Notice::GiveBack);
+            let freed = Box::pin(self.hub.freed.after(heard));
+            select(freed, self.hub.env.sleep(Duration::from_millis(50))).await;
+        }
     }
 
     fn is_stopping(&self) -> bool {
@@ -260,7 +305,11 @@ impl Core {
     }
 
     async fn heartbeats(&self) {
-        while !self.is_stopping() || !self.hub.live().is_empty() {
+        let keeps = || !self.gone.load(Ordering::Acquire) && !self.hub.live().is_empty();
+        while !self.is_stopping() || keeps() {
+            if self.leaving.load(Ordering::Acquire) {
+                return self.give_back_all().await;
+            }
             let pause = self.hub.env.sleep(self.config.lease / 3);
             if self.is_stopping() {
                 // Leases are kept while steps drain.

@@ -30,6 +30,10 @@ use crate::sink::{self, Sink};
 use crate::trigger::{OnEvent, Schedule};
 
 /// A process that runs workflows. It is also a [`Client`].
+///
+/// Dropping the last clone ends it without waiting: steps under way are aborted, their runs given
+/// back, and connections and threads are gone within about a second. [`Steadfast::shutdown`] gives
+/// steps their time first.
 #[derive(Clone)]
 pub struct Steadfast {
     client: Arc<Client>,
@@ -37,6 +41,20 @@ pub struct Steadfast {
     relays: Vec<Relay>,
     retention: Retention,
     stopping: Arc<AtomicBool>,
+    _life: Arc<Life>,
+}
+
+/// What all clones of a program share: with the last of them the program ends.
+struct Life {
+    worker: Worker,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        self.worker.leave();
+    }
 }
 
 impl Steadfast {
@@ -440,8 +458,10 @@ impl Builder {
         let client = Arc::new(Client::of_worker(worker.clone(), version, contracts, governance));
         desk.open(&client);
         let relays = Relay::all(&client.inner, self.sinks, worker.id());
-        let (retention, stopping) = (self.retention, Arc::default());
-        let fabric = Steadfast { client, worker, relays, retention, stopping };
+        let (retention, stopping) = (self.retention, Arc::<AtomicBool>::default());
+        let life = Life { worker: worker.clone(), stopping: stopping.clone() };
+        let _life = Arc::new(life);
+        let fabric = Steadfast { client, worker, relays, retention, stopping, _life };
         let begun = fabric.begin(self.source.as_deref(), &triggers).await;
         if let Err(error) = begun {
             fabric.shutdown().await;

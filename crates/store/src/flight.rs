@@ -74,12 +74,12 @@ mod tests {
     use steadfast_core::Timestamp;
 
     use super::*;
-    use crate::op::{Lease, ListQueues, Release};
+    use crate::op::{Lease, ListQueues, Release, Released};
 
     fn release(run_id: &str) -> Op {
         let lease =
             Lease { workspace: "w".into(), run_id: run_id.into(), worker: "me".into(), epoch: 1 };
-        Op::Release(Release { lease, now: Timestamp::default() })
+        Op::Release(Release { lease, what: Released::Run, now: Timestamp::default() })
     }
 
     #[test]

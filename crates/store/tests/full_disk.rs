@@ -19,9 +19,9 @@ impl Disk {
     /// `None` where this process may not mount.
     fn new() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "none"]);
-        let mounted = { mount }.arg(dir.path()).output().is_ok_and(|done| done.status.success());
-        mounted.then(|| Self(dir))
+        let (mut mount, tmpfs) = (Command::new("mount"), ["-t", "tmpfs", "-o", "size=8m", "none"]);
+        let mounted = mount.args(tmpfs).arg(dir.path()).output();
+        mounted.is_ok_and(|done| done.status.success()).then(|| Self(dir))
     }
 
     fn path(&self) -> &Path {

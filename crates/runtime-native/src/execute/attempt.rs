@@ -135,7 +135,7 @@ impl Execution {
     }
 
     /// Gives the slot of a call back.
-    fn free(&self, id: u64) {
+    pub(super) fn free(&self, id: u64) {
         let step = i64::try_from(id).unwrap_or(i64::MAX);
         let free = op::FreeSlot { lease: self.lease.clone(), step };
         let hub = self.hub.clone();

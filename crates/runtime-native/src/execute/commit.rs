@@ -140,7 +140,8 @@ impl Execution {
     /// Gives the run back, its records durable, for another worker to go on with.
     pub(super) async fn release(&mut self) -> Step {
         self.flush().await?;
-        let release = op::Release { lease: self.lease.clone(), now: self.hub.now() };
+        let (lease, now) = (self.lease.clone(), self.hub.now());
+        let release = op::Release { lease, what: op::Released::Run, now };
         self.hub.store.ask(release).await.map_err(stopped)?;
         Err(Exit::Parked)
     }

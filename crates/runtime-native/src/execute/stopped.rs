@@ -1,15 +1,21 @@
-//! A stopped run: what is under way is let end, and what became of it is told to the ledger.
+//! A stopped run: its attempts are ended; those of a command are let end, and what became of them is
+//! told to the ledger.
 //!
 //! Invariants: nothing of the run is recorded any more; what the ledger is told is fenced by the
-//! lease under which it was begun; a cancelled command is over only when nothing is under way.
+//! lease under which it was begun; a cancelled command is over only when nothing is under way; the
+//! store is told that the run may begin again only after the last attempt is gone (decision 30).
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures::StreamExt;
+use futures::channel::mpsc;
 use futures::future::{Either, select};
-use steadfast_core::Timestamp;
 use steadfast_core::driver::Record;
-use steadfast_store::op::{self, EffectChange, Entry, Govern, With};
+use steadfast_core::{Timestamp, limits};
+use steadfast_store::op::{self, EffectChange, Entry, Govern, With, Written};
 
-use super::Execution;
+use super::{Execution, Exit};
 use crate::call::{Call, Ended};
 
 /// What entries say of how effects ended.
@@ -24,11 +30,64 @@ pub(super) fn outcomes(entries: &[Entry]) -> Vec<Govern> {
 }
 
 impl Execution {
-    /// A command that is cancelled lets what is under way end, and is over only then.
+    /// Ends what is under way, and lets the run go. A command that is cancelled lets what is under
+    /// way end, and is over only then.
     pub(super) async fn let_go(&mut self) {
-        if self.context.command_id.is_empty() {
-            return;
+        match self.context.command_id.is_empty() {
+            true => {
+                let until = Timestamp::from_micros(self.lease_until.load(Ordering::Acquire));
+                // Then it may begin again whatever is told.
+                if !self.end_attempts(self.hub.now().until(until)).await {
+                    return;
+                }
+            }
+            false => self.let_end().await,
         }
+        let (lease, now) = (self.lease.clone(), self.hub.now());
+        let release = op::Release { lease, what: op::Released::Hold, now };
+        // If it fails, a resumed run begins when the lease has run out.
+        let released = self.hub.store.ask(release).await;
+        if released == Ok(Written::Done) {
+            self.hub.ready.ring();
+        }
+    }
+
+    /// The time of a shutdown is over: ends what is under way and gives the run back, for another
+    /// worker to go on with at once.
+    pub(super) async fn give_back(&mut self) -> Exit {
+        for (id, call) in &self.calls {
+            if call.abort.is_some() && call.options.slot.is_some() {
+                self.free(*id);
+            }
+        }
+        if !self.end_attempts(limits::GIVING_BACK).await {
+            let run_id = self.run.run_id.as_str();
+            tracing::warn!(run_id, "a step does not end: another worker waits for the lease");
+            return Exit::Parked;
+        }
+        match self.release().await {
+            Ok(()) => Exit::Parked,
+            Err(exit) => exit,
+        }
+    }
+
+    /// Aborts the attempts under way; whether all of them were gone within a time. One that does
+    /// not come to a point where it waits cannot be aborted.
+    async fn end_attempts(&mut self, at_most: Duration) -> bool {
+        for call in std::mem::take(&mut self.calls).into_values() {
+            if let Some(abort) = call.abort {
+                abort.abort();
+            }
+        }
+        self.running.clear();
+        // Every attempt holds a sender, to its very end.
+        self.end = mpsc::unbounded().0;
+        let gone = Box::pin(async { while self.ended.next().await.is_some() {} });
+        matches!(select(gone, self.hub.env.sleep(at_most)).await, Either::Left(_))
+    }
+
+    /// Lets what is under way end, and tells the ledger what became of it.
+    async fn let_end(&mut self) {
         // What ended before the stop was heard of counts as well.
         let mut outcomes = std::mem::take(&mut self.untold);
         outcomes.extend(self::outcomes(&self.pending));

@@ -88,6 +88,9 @@ impl Core {
             // Claimed while the shutdown began: it comes to rest like the others.
             let _ = live.notices.unbounded_send(Notice::Drain);
         }
+        if self.leaving.load(Ordering::Acquire) {
+            let _ = live.notices.unbounded_send(Notice::GiveBack);
+        }
         self.hub.live().insert(run.run_id.clone(), live);
         Box::new(Launch {
             hub: OwnerHub::new(self.hub.clone()),

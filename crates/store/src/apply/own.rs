@@ -11,8 +11,8 @@ use super::{follow, govern, queue, rows, signal, start, steer};
 use crate::error::Error;
 use crate::gate::{Fields, Tx, Value, fields, first, params};
 use crate::op::{
-    ContinueAsNew, Entry, Finish, Lease, Record, Release, RunRow, Signal, Signalled, Started,
-    Suspend, Suspended, TimeOut, TimedOut, With, Written,
+    ContinueAsNew, Entry, Finish, Lease, Record, Release, Released, RunRow, Signal, Signalled,
+    Started, Suspend, Suspended, TimeOut, TimedOut, With, Written,
 };
 
 /// Whether the lease is good; if so, it stays good until this transaction ends.
@@ -261,6 +261,9 @@ pub(super) async fn time_out(tx: &mut impl Tx, op: &TimeOut) -> Result<TimedOut,
 }
 
 pub(super) async fn release(tx: &mut impl Tx, op: &Release) -> Result<Written, Error> {
+    if op.what == Released::Hold {
+        return let_go(tx, op).await;
+    }
     let set = params! {
         workspace: &op.lease.workspace, run_id: &op.lease.run_id, epoch: op.lease.epoch,
         worker: &op.lease.worker, now: op.now,
@@ -276,6 +279,23 @@ pub(super) async fn release(tx: &mut impl Tx, op: &Release) -> Result<Written, E
             && run.waits.is_empty()
     });
     Ok(if mine { Written::Done } else { Written::Fenced })
+}
+
+/// Lets a run that was stopped under the lease begin again as soon as it is resumed. Its epoch tells
+/// that nobody has claimed it since.
+async fn let_go(tx: &mut impl Tx, op: &Release) -> Result<Written, Error> {
+    let stopped = lock(tx, &op.lease).await?.filter(|run| {
+        let waits = matches!(run.status, RunStatus::Cancelled | RunStatus::Enqueued);
+        waits && run.epoch == op.lease.epoch + 1
+    });
+    let Some(run) = stopped else { return Ok(Written::Fenced) };
+    if run.ready_at > op.now {
+        let set = params! {
+            workspace: &op.lease.workspace, run_id: &op.lease.run_id, epoch: run.epoch, now: op.now,
+        };
+        tx.execute("run_let_go", set).await?;
+    }
+    Ok(Written::Done)
 }
 
 pub(super) async fn continue_as_new(

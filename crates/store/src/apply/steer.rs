@@ -187,10 +187,12 @@ pub(super) async fn resume(tx: &mut impl Tx, op: &Resume) -> Result<Resumed, Err
     }
     let (rank, partition) = place_again(tx, &op.workspace, &run).await?;
     let dedupe_id = queue::dedupe_again(tx, &op.workspace, &run, op.now).await?;
+    // One that had begun is held by its last owner until that lets go, or its lease is over.
+    let ready_at = run.started_at.map_or(op.now, |_| run.ready_at.max(op.now));
     let set = params! {
         workspace: &op.workspace, run_id: &op.run_id, from: arrow.from().as_str(),
         to: arrow.to().as_str(), partition_key: partition, sort_rank: rank, dedupe_id: dedupe_id,
-        now: op.now,
+        ready_at: ready_at, now: op.now,
     };
     tx.execute("run_resume", set).await?;
     tell(tx, &op.workspace, &run, RunEvent::Resume, None, "system:resume", op.now).await?;

@@ -117,7 +117,7 @@ mod tests {
     use steadfast_core::Timestamp;
 
     use super::*;
-    use crate::op::{Lease, Record, Release};
+    use crate::op::{Lease, Record, Release, Released};
 
     #[test]
     fn owners_share_a_lane_while_a_queue_is_drained_and_others_stay_where_they_are() {
@@ -129,7 +129,7 @@ mod tests {
         };
         let now = Timestamp::default();
         let record = |n| Op::Record(Record { lease: lease(n), entries: Vec::new(), now });
-        let release = |n| Op::Release(Release { lease: lease(n), now });
+        let release = |n| Op::Release(Release { lease: lease(n), what: Released::Run, now });
         let on = |op: &Op, joins, drained| place(op, joins, || drained);
         let lanes: Vec<usize> = (0..50).map(|n| on(&record(n), true, false)).collect();
         assert!((0..LANES).all(|lane| lanes.contains(&lane)), "{lanes:?}");

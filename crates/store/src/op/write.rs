@@ -95,13 +95,25 @@ pub struct Suspend {
     pub now: Timestamp,
 }
 
-/// Gives the run back untouched.
+/// Gives the run back untouched, or lets go of one that was stopped.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Release {
     /// The right to.
     pub lease: Lease,
+    /// What is given back.
+    pub what: Released,
     /// The time.
     pub now: Timestamp,
+}
+
+/// What an owner gives back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Released {
+    /// The run: another worker may go on with it at once.
+    Run,
+    /// The hold on a run that was stopped under the lease: no attempt of its owner is under way any
+    /// more. Once resumed, it may begin at once, and not only when the lease would have run out.
+    Hold,
 }
 
 /// Starts the run over. The epoch rises by one with the generation, and so does the lease's.

@@ -115,8 +115,11 @@ UPDATE run SET prev_status = status, status = :to, output = :output, error = :er
 WHERE workspace = :workspace AND run_id = :run_id AND status = :from AND epoch = :epoch
     AND worker = :worker AND {{in_time}} AND {{untold}};
 
+-- An owner's attempts may go on until it hears of the stop. Resumed, the run does not begin before its lease is over,
+-- unless the owner has let go.
 -- name: run_stop
-UPDATE run SET prev_status = status, status = :to, error = :error, worker = '', epoch = epoch + 1,
+UPDATE run SET prev_status = status, status = :to, error = :error,
+    ready_at = CASE WHEN worker = '' THEN ready_at ELSE wake_at END, worker = '', epoch = epoch + 1,
     wake_at = {{never}}, parked = 0, waits = '', finished_at = :now, updated_at = :now
 WHERE workspace = :workspace AND run_id = :run_id AND status = :from;
 
@@ -131,6 +134,10 @@ UPDATE run SET worker = '', parked = 1, wake_at = {{least}}(:now, {{until_deadli
 WHERE workspace = :workspace AND run_id = :run_id AND status = 'PENDING' AND epoch = :epoch
     AND worker = :worker;
 
+-- name: run_let_go
+UPDATE run SET ready_at = :now
+WHERE workspace = :workspace AND run_id = :run_id AND epoch = :epoch AND worker = '';
+
 -- name: run_renew
 UPDATE run SET input = :input, generation = generation + 1, epoch = epoch + 1, started_at = :now,
     updated_at = :now
@@ -138,7 +145,7 @@ WHERE workspace = :workspace AND run_id = :run_id AND status = 'PENDING' AND epo
     AND worker = :worker AND generation = :generation AND {{in_time}};
 
 -- name: run_resume
-UPDATE run SET prev_status = status, status = :to, error = NULL, attempts = 0, ready_at = :now,
+UPDATE run SET prev_status = status, status = :to, error = NULL, attempts = 0, ready_at = :ready_at,
     partition_key = :partition_key, sort_rank = :sort_rank, finished_at = NULL, deadline_at = NULL,
     dedupe_id = :dedupe_id, updated_at = :now
 WHERE workspace = :workspace AND run_id = :run_id AND status = :from;

@@ -18,8 +18,8 @@ use steadfast_core::{Error, RunStatus, Timestamp};
 use steadfast_store::op::{
     Advanced, Cancel, Claimed, Debounce, Dequeue, Fork, FreeSlot, GetEnds, GetRun, GetValue,
     Heartbeat, InLine, InspectQueue, Lease, ListQueues, ListRuns, ListSteps, ListWorkers, Load,
-    Purge, PutQueue, QueueRow, ReadStream, Release, Resume, RunFilter, Signal, Start, Started,
-    Submitted, TakeOver, TakeSlot, TimeOut, TriggerPut, Wake,
+    Purge, PutQueue, QueueRow, ReadStream, Release, Released, Resume, RunFilter, Signal, Start,
+    Started, Submitted, TakeOver, TakeSlot, TimeOut, TriggerPut, Wake,
 };
 use steadfast_store::{Op, Reply};
 
@@ -130,7 +130,10 @@ impl Generator {
             56..60 => Op::Finish(self.finish()),
             60..64 => Op::Suspend(self.suspend()),
             64..65 => Op::TimeOut(TimeOut { lease: self.lease(), now: self.now() }),
-            65..66 => Op::Release(Release { lease: self.lease(), now: self.now() }),
+            65..66 => {
+                let what = *self.random.pick(&[&Released::Run, &Released::Hold]);
+                Op::Release(Release { lease: self.lease(), what, now: self.now() })
+            }
             66..68 => Op::ContinueAsNew(self.continue_as_new()),
             68..70 => Op::Cancel(self.cancel()),
             70..73 => Op::Resume(self.resume()),

@@ -7,8 +7,8 @@ use steadfast_core::driver::{Outcome, RecordState};
 use steadfast_core::{Error as Failure, ErrorClass, RunEvent, RunStatus, Timestamp};
 use steadfast_store::Error;
 use steadfast_store::op::{
-    ContinueAsNew, Entry, Finish, Lease, Record, Release, RunRow, Signalled, Started, Suspend,
-    Suspended, TimeOut, TimedOut, With, Written,
+    ContinueAsNew, Entry, Finish, Lease, Record, Release, Released, RunRow, Signalled, Started,
+    Suspend, Suspended, TimeOut, TimedOut, With, Written,
 };
 
 use super::{Model, Step, Told, all_of, key, numbered, signed};
@@ -124,6 +124,9 @@ impl Model {
     }
 
     pub(super) fn release(&mut self, op: &Release) -> Written {
+        if op.what == Released::Hold {
+            return self.let_go(op);
+        }
         if self.is_newest(&op.lease) {
             let at = key(&op.lease.workspace, &op.lease.run_id);
             self.runs.edit(&at, |run| park(run, op.now, "", op.now));
@@ -131,6 +134,20 @@ impl Model {
         }
         let repeated = self.gave_up(&op.lease).is_some_and(|run| run.waits.is_empty());
         if repeated { Written::Done } else { Written::Fenced }
+    }
+
+    /// Nothing of a stopped run is under way any more, and nobody has claimed it since.
+    fn let_go(&mut self, op: &Release) -> Written {
+        let at = key(&op.lease.workspace, &op.lease.run_id);
+        let stopped = self.runs.get(&at).is_some_and(|run| {
+            run.epoch == op.lease.epoch + 1
+                && [RunStatus::Cancelled, RunStatus::Enqueued].contains(&run.status)
+        });
+        if !stopped {
+            return Written::Fenced;
+        }
+        self.runs.edit(&at, |run| run.ready_at = run.ready_at.min(op.now));
+        Written::Done
     }
 
     /// The run of a lease whose holder gave it up, if nobody has claimed it since.

@@ -84,6 +84,10 @@ impl Model {
         now: Timestamp,
     ) {
         self.runs.edit(&key(workspace, &run.run_id), |run| {
+            if !run.worker.is_empty() {
+                // Until then, its owner may not have heard of it.
+                run.ready_at = run.wake_at;
+            }
             own::over(run, event, now);
             run.epoch += 1;
             run.error = Some(reason.clone());
@@ -118,7 +122,10 @@ impl Model {
             run.partition = partition;
             run.error = None;
             run.attempts = 0;
-            run.ready_at = op.now;
+            run.ready_at = match run.started_at {
+                Some(_) => run.ready_at.max(op.now),
+                None => op.now,
+            };
             run.finished_at = None;
             run.deadline_at = None;
             if !is_free {

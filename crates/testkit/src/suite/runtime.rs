@@ -5,6 +5,7 @@
 //! Deliberately absent: faults. Those are placed by the simulation and by the kill harness.
 
 mod activities;
+mod answers;
 mod approvals;
 mod bypass;
 mod clock;
@@ -12,6 +13,7 @@ mod commands;
 mod costs;
 mod effects;
 mod events;
+mod handover;
 mod history;
 mod ledger;
 mod messages;
@@ -54,6 +56,8 @@ pub fn cases() -> Vec<(&'static str, Case)> {
         versions::CASES,
         history::CASES,
         steering::CASES,
+        handover::CASES,
+        answers::CASES,
         messages::CASES,
         queues::CASES,
         commands::CASES,
@@ -121,6 +125,11 @@ impl Fixture {
 
 /// A world whose time is set by hand.
 pub use clock::Clock;
+
+/// A process that dies drops nothing. Dropped, a program gives its runs back.
+fn dies(program: Steadfast) {
+    std::mem::forget(program);
+}
 
 /// Does something in a process that then dies: a runtime of its own, which is dropped.
 async fn doomed<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {

@@ -7,8 +7,8 @@
 use steadfast_core::Timestamp;
 use steadfast_core::driver::RecordState;
 use steadfast_store::op::{
-    self, Cancelled, Claimed, Debounced, Entry, Forked, Lease, Signalled, Started, Suspended, With,
-    Written,
+    self, Cancelled, Claimed, Debounced, Entry, Forked, Lease, Released, Signalled, Started,
+    Suspended, With, Written,
 };
 use steadfast_store::{Op, Reply};
 
@@ -53,7 +53,7 @@ impl Known {
             (Op::Suspend(op), Reply::Suspend(suspended)) => {
                 return self.suspended(tick, op, suspended);
             }
-            (Op::Release(op), Reply::Release(Written::Done)) => {
+            (Op::Release(op), Reply::Release(Written::Done)) if op.what == Released::Run => {
                 return self.park(&op.lease, op.now, "Release");
             }
             (Op::ContinueAsNew(op), Reply::ContinueAsNew(Written::Done)) => {

@@ -17,7 +17,7 @@ use steadfast::{
 use tokio::sync::Notify;
 
 use super::stub::Stub;
-use super::{Fixture, case_table, doomed, until};
+use super::{Fixture, case_table, dies, doomed, until};
 
 case_table![
     r025_an_effect_passes_its_statuses_with_the_commands_key,
@@ -209,7 +209,9 @@ async fn die_in_the_middle(f: &Fixture, door: &Door, how: &'static str) -> Strin
         let fabric = fabric(&f, &door, &warehouse()).await;
         let command = fabric.submit(load, load_of(how)).await.unwrap();
         door.at.notified().await;
-        command.id().to_owned()
+        let command_id = command.id().to_owned();
+        dies(fabric);
+        command_id
     })
     .await
 }
@@ -300,7 +302,9 @@ async fn an_effect_that_its_receiver_remembers_is_not_repeated(f: Fixture) {
             let fabric = payments(&there, &theirs).start().await.unwrap();
             let command = fabric.submit(pay, how.to_owned()).await.unwrap();
             theirs.at.notified().await;
-            command.id().to_owned()
+            let command_id = command.id().to_owned();
+            dies(fabric);
+            command_id
         })
         .await;
         let fabric = payments(&f, &door).start().await.unwrap();

@@ -12,7 +12,7 @@ use steadfast::{
 };
 
 use super::stub::Stub;
-use super::{Fixture, case_table, doomed, until};
+use super::{Fixture, case_table, dies, doomed, until};
 
 case_table![
     r108_a_probe_and_what_it_is_about_are_both_in_the_ledger,
@@ -161,7 +161,9 @@ async fn die_waiting(f: &Fixture, way: Stub, contract: Contract, how: &'static s
         while way.sent().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        command.id().to_owned()
+        let command_id = command.id().to_owned();
+        dies(fabric);
+        command_id
     })
     .await
 }

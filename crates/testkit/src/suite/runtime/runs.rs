@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use steadfast::{Cx, Effect, Error, Result, Retry, RunStatus, StepKind, Timestamp};
 
-use super::{Fixture, SOON, case_table};
+use super::{Fixture, SOON, case_table, dies};
 
 case_table! {
     a_run_returns_its_value_and_the_same_id_is_the_same_run,
@@ -240,6 +240,7 @@ async fn a_killed_worker_loses_its_runs_to_another_and_no_recorded_step_runs_aga
             while theirs.second.load(Ordering::SeqCst) == 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
+            dies(fabric);
         })
         .await
         .unwrap();

@@ -14,7 +14,7 @@ use steadfast::{
 };
 use tokio::sync::Notify;
 
-use super::{Fixture, case_table, doomed, until};
+use super::{Fixture, case_table, dies, doomed, until};
 
 case_table![
     r110_a_failure_takes_back_what_was_done_the_last_first,
@@ -209,7 +209,9 @@ async fn r111_a_crash_in_the_middle_of_taking_back_goes_on(f: Fixture) {
         let fabric = builder(&there, &theirs, contract(DECLARED)).start().await.unwrap();
         let command = fabric.submit(sell, deal("fail")).await.unwrap();
         theirs.reached.notified().await;
-        command.id().to_owned()
+        let command_id = command.id().to_owned();
+        dies(fabric);
+        command_id
     })
     .await;
     assert_eq!(world.done(), ["deal.create", "mail.send"]);

@@ -7,8 +7,8 @@
 use steadfast_core::{RunStatus, Timestamp};
 use steadfast_store::Store;
 use steadfast_store::op::{
-    Cancelled, ContinueAsNew, Dequeue, GetEnds, Lease, ListRuns, Load, Release, Resume, Resumed,
-    RunFilter, RunRow, Signalled, SlotTaken, Start, Started, Suspended, TakeSlot, TimeOut,
+    Cancelled, ContinueAsNew, Dequeue, GetEnds, Lease, ListRuns, Load, Release, Released, Resume,
+    Resumed, RunFilter, RunRow, Signalled, SlotTaken, Start, Started, Suspended, TakeSlot, TimeOut,
     TimedOut, Wake, Written,
 };
 
@@ -124,7 +124,7 @@ async fn after_the_deadline_nothing_of_an_owner_is_written(store: &dyn Store) {
         assert_eq!(k.status(name).await, RunStatus::Pending);
     }
     // To give the run up is allowed at any time: any worker ends it then.
-    assert_eq!(k.ask(Release { lease, now: at(9) }).await, Written::Done);
+    assert_eq!(k.ask(Release { lease, what: Released::Run, now: at(9) }).await, Written::Done);
 }
 
 async fn every_read_shows_an_overdue_run_as_ended(store: &dyn Store) {

@@ -3,8 +3,8 @@
 use steadfast_core::RunStatus;
 use steadfast_store::Store;
 use steadfast_store::op::{
-    ContinueAsNew, Finish, FreeSlot, Freed, Lease, Record, Release, SlotTaken, Start, Suspended,
-    TakeSlot, TimeOut, TimedOut, With, Written,
+    ContinueAsNew, Finish, FreeSlot, Freed, Lease, Record, Release, Released, SlotTaken, Start,
+    Suspended, TakeSlot, TimeOut, TimedOut, With, Written,
 };
 
 use super::kit::{Kit, at, done, entry, plain, with};
@@ -35,7 +35,11 @@ async fn refused(k: &Kit<'_>, lease: &Lease) {
     suspend.waits = "[\"late\"]".to_owned();
     suspend.entries = vec![entry(done(8, "late", "1"))];
     assert_eq!(k.ask(suspend).await, Suspended::Fenced, "suspend");
-    assert_eq!(k.ask(Release { lease: l(), now }).await, Written::Fenced, "release");
+    assert_eq!(
+        k.ask(Release { lease: l(), what: Released::Run, now }).await,
+        Written::Fenced,
+        "release"
+    );
     let input = "\"late\"".to_owned();
     let again = ContinueAsNew { lease: l(), input, generation: 0, now };
     assert_eq!(k.ask(again).await, Written::Fenced, "continue as new");

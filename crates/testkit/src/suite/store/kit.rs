@@ -11,8 +11,8 @@ use steadfast_core::driver::{Kind, Record};
 use steadfast_core::{Error as Failure, RunStatus, Timestamp};
 use steadfast_store::op::{
     Cancel, Cancelled, Claimed, DEFAULT_QUEUE, Dequeue, Entry, Finish, GetRun, Lease, ListSteps,
-    Load, Loaded, Operation, PutQueue, QueueRow, Record as Write, RunRow, Signal, Signalled, Start,
-    Started, Submit, Suspend, Suspended, Wake, With, Written,
+    Load, Loaded, Operation, PutQueue, QueueRow, Record as Write, Release, Released, RunRow,
+    Signal, Signalled, Start, Started, Submit, Suspend, Suspended, Wake, With, Written,
 };
 use steadfast_store::{Store, StoreExt};
 
@@ -289,6 +289,12 @@ impl<'a> Kit<'a> {
 
     pub(super) async fn cancel(&self, run_id: &str) -> Cancelled {
         self.ask(self.cancel_op(run_id)).await
+    }
+
+    /// Says that nothing of a stopped run is under way any more.
+    pub(super) async fn let_go(&self, lease: &Lease, now: i64) -> Written {
+        let (lease, what) = (lease.clone(), Released::Hold);
+        self.ask(Release { lease, what, now: at(now) }).await
     }
 
     pub(super) fn signal_op(&self, run_id: &str, name: &str, signal_id: &str) -> Signal {

@@ -3,8 +3,8 @@
 use steadfast_core::{ErrorClass, RunStatus};
 use steadfast_store::Store;
 use steadfast_store::op::{
-    Beaten, Dequeue, Heartbeat, ListWorkers, QueueRow, Release, Resume, Resumed, Start, TakeOver,
-    TakenOver, Wake, WorkerRow, Written,
+    Beaten, Dequeue, Heartbeat, ListWorkers, QueueRow, Release, Released, Resume, Resumed, Start,
+    TakeOver, TakenOver, Wake, WorkerRow, Written,
 };
 
 use super::kit::{Kit, at, ids, plain};
@@ -66,11 +66,11 @@ async fn every_claim_raises_the_epoch(store: &dyn Store) {
         lease = k.recovered("w1", round * 100).await;
         epochs.push(lease.epoch);
     }
-    k.ask(Release { lease, now: at(310) }).await;
+    k.ask(Release { lease, what: Released::Run, now: at(310) }).await;
     epochs.push(k.recovered("w1", 311).await.epoch);
     k.cancel("r").await;
     k.ask(Resume { workspace: k.ws.clone(), run_id: "r".to_owned(), now: at(320) }).await;
-    epochs.push(k.lease_of(&k.ask(k.dequeue("default", "w1", 321)).await).epoch);
+    epochs.push(k.lease_of(&k.ask(k.dequeue("default", "w1", 372)).await).epoch);
     assert!(epochs.windows(2).all(|pair| pair[0] < pair[1]), "{epochs:?}");
 }
 
@@ -88,7 +88,7 @@ async fn a_recovery_counts_an_attempt_and_a_wake_up_does_not(store: &dyn Store) 
 async fn a_released_run_is_given_back_without_counting_an_attempt(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
-    assert_eq!(k.ask(Release { lease, now: at(10) }).await, Written::Done);
+    assert_eq!(k.ask(Release { lease, what: Released::Run, now: at(10) }).await, Written::Done);
     let run = k.get("r").await;
     assert_eq!((run.status, run.worker.as_str()), (RunStatus::Pending, ""));
     k.recovered("w2", 10).await;

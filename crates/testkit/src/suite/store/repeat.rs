@@ -8,9 +8,9 @@ use steadfast_core::{CommandStatus, RunStatus};
 use steadfast_store::Store;
 use steadfast_store::op::{
     Cancelled, Charge, ContinueAsNew, Debounce, Debounced, Fork, Forked, FreeSlot, Freed, Govern,
-    Health, Hold, InvocationRow, Lease, Release, Resume, Resumed, Signalled, SlotTaken, Spend,
-    Spent, Start, Started, Submit, Supplied, Supply, Suspend, Suspended, SweepMeters, Swept, Take,
-    TakeSlot, With, Written,
+    Health, Hold, InvocationRow, Lease, Release, Released, Resume, Resumed, Signalled, SlotTaken,
+    Spend, Spent, Start, Started, Submit, Supplied, Supply, Suspend, Suspended, SweepMeters, Swept,
+    Take, TakeSlot, With, Written,
 };
 
 use super::kit::{Kit, at, done, entry, ids, plain, with};
@@ -171,12 +171,15 @@ async fn a_repeated_suspension_is_done_until_the_run_is_claimed(store: &dyn Stor
 async fn a_repeated_release_is_done_until_the_run_is_claimed(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = k.owned("r").await;
-    let release = Release { lease: lease.clone(), now: at(5) };
+    let release = Release { lease: lease.clone(), what: Released::Run, now: at(5) };
     for _ in 0..3 {
         assert_eq!(k.ask(release.clone()).await, Written::Done);
     }
     let stranger = Lease { epoch: 2, ..lease };
-    assert_eq!(k.ask(Release { lease: stranger, now: at(5) }).await, Written::Fenced);
+    assert_eq!(
+        k.ask(Release { lease: stranger, what: Released::Run, now: at(5) }).await,
+        Written::Fenced
+    );
     k.recovered("w1", 6).await;
     assert_eq!(k.ask(release).await, Written::Fenced);
     assert_eq!(k.get("r").await.worker, "w1");
@@ -201,13 +204,16 @@ async fn a_repeated_continuation_starts_over_once(store: &dyn Store) {
 
 async fn a_repeated_cancel_resume_fork_and_signal_are_recognisable(store: &dyn Store) {
     let k = Kit::new(store);
-    k.owned("r").await;
+    let lease = k.owned("r").await;
     assert_eq!(k.signal("r", "s", "s1").await, Signalled::Accepted);
     assert_eq!(k.signal("r", "s", "s1").await, Signalled::Duplicate);
     assert_eq!(k.cancel("r").await, Cancelled::Done(Vec::new()));
     let cancelled = k.get("r").await;
     assert_eq!(k.cancel("r").await, Cancelled::AlreadyOver(RunStatus::Cancelled));
     assert_eq!(k.get("r").await, cancelled);
+    for _ in 0..2 {
+        assert_eq!(k.let_go(&lease, 8).await, Written::Done);
+    }
     let resume = Resume { workspace: k.ws.clone(), run_id: "r".to_owned(), now: at(9) };
     assert_eq!(k.ask(resume.clone()).await, Resumed::Done);
     assert_eq!(k.ask(resume).await, Resumed::NotStopped(RunStatus::Enqueued));

@@ -361,6 +361,7 @@ async fn a_halted_taking_back_goes_on_when_it_is_resumed(store: &dyn Store) {
     let (run, lease) = given_up(&k).await;
     let cause = command(&k).await.error;
     k.cancel(&run.run_id).await;
+    k.let_go(&lease, 102).await;
     let halted = command(&k).await;
     assert_eq!((halted.status, halted.error.unwrap().code()), (CommandStatus::Failed, "SF-0831"));
     for now in [103, 203] {
@@ -377,7 +378,6 @@ async fn a_halted_taking_back_goes_on_when_it_is_resumed(store: &dyn Store) {
         k.ask(Finish { lease, entries, outcome, now: at(205) }).await;
     }
     assert_eq!(command(&k).await.status, CommandStatus::Compensated);
-    drop(lease);
 }
 
 async fn an_answer_may_be_given_twice_by_the_same_person(store: &dyn Store) {

@@ -7,7 +7,7 @@ use steadfast_store::op::{
     Start, With, Written,
 };
 
-use super::kit::{Kit, at, done, entry, ids, plain, secs, with};
+use super::kit::{Kit, LEASE_SECS, at, done, entry, ids, plain, secs, with};
 
 super::table! {
     a_waiting_run_is_cancelled_and_never_starts,
@@ -19,6 +19,9 @@ super::table! {
     a_cancel_finds_children_from_before_a_new_beginning,
     a_cancel_leaves_detached_and_ended_children_alone,
     a_cancelled_run_is_resumed_where_it_stopped,
+    a_resumed_run_is_held_until_its_last_owner_lets_go,
+    a_resumed_run_without_an_owner_is_held_by_nobody,
+    a_child_that_went_down_with_its_parent_is_held_as_well,
     a_run_that_ended_by_itself_or_is_active_is_not_resumed,
     a_purge_removes_what_ended_before_and_nothing_else,
     a_purge_removes_all_that_belonged_to_a_run,
@@ -136,6 +139,7 @@ async fn a_cancelled_run_is_resumed_where_it_stopped(store: &dyn Store) {
     let lease = k.owned_by(Start { timeout: Some(secs(9)), ..k.start("r") }, "w1").await;
     k.record(&lease, vec![entry(done(0, "a", "1"))]).await;
     k.cancel("r").await;
+    assert_eq!(k.let_go(&lease, 7).await, Written::Done);
     assert_eq!(k.ask(resume(&k, "r")).await, Resumed::Done);
     let run = k.get("r").await;
     assert_eq!((run.status, run.error, run.finished_at), (RunStatus::Enqueued, None, None));
@@ -144,6 +148,64 @@ async fn a_cancelled_run_is_resumed_where_it_stopped(store: &dyn Store) {
     assert_eq!(claimed.runs[0].deadline_at, Some(at(30)), "with its time anew");
     assert_eq!(k.steps("r").await.len(), 1);
     assert_eq!(k.finish(&k.lease_of(&claimed)).await, Written::Done);
+}
+
+/// R74: the owner of a run may not have heard of its cancel, and its attempts go on until it has.
+async fn a_resumed_run_is_held_until_its_last_owner_lets_go(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = k.owned("r").await;
+    let free = async |now| k.ask(k.dequeue("default", "w2", now)).await.runs.len();
+    k.cancel("r").await;
+    assert_eq!(k.ask(resume(&k, "r")).await, Resumed::Done);
+    let held = k.ask(k.dequeue("default", "w2", 21)).await;
+    assert_eq!((held.runs.len(), held.next_at), (0, Some(at(LEASE_SECS))));
+    for other in [lease.epoch - 1, lease.epoch + 1] {
+        let other = Lease { epoch: other, ..lease.clone() };
+        assert_eq!(k.let_go(&other, 22).await, Written::Fenced);
+        assert_eq!(free(22).await, 0);
+    }
+    // Its answer may be lost.
+    assert_eq!(k.let_go(&lease, 23).await, Written::Done);
+    assert_eq!(k.let_go(&lease, 23).await, Written::Done);
+    let next = k.lease_of(&k.ask(k.dequeue("default", "w2", 24)).await);
+    assert_eq!(k.let_go(&lease, 25).await, Written::Fenced, "it is another's by now");
+    k.cancel("r").await;
+    assert_eq!(k.ask(Resume { now: at(30), ..resume(&k, "r") }).await, Resumed::Done);
+    assert_eq!(k.let_go(&lease, 31).await, Written::Fenced, "and was another's since");
+    assert_eq!(free(83).await, 0);
+    assert_eq!(free(84).await, 1, "the lease of its last owner is over");
+    assert_eq!(k.let_go(&next, 85).await, Written::Fenced);
+}
+
+/// R74
+async fn a_resumed_run_without_an_owner_is_held_by_nobody(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.started(Start { ready_at: at(500), ..k.start("delayed") }).await;
+    let lease = k.owned("suspended").await;
+    k.suspend(&lease, 0).await;
+    let lease = k.owned("let go before").await;
+    k.cancel("let go before").await;
+    assert_eq!(k.let_go(&lease, 7).await, Written::Done);
+    for run_id in ["delayed", "suspended"] {
+        k.cancel(run_id).await;
+    }
+    for run_id in ["delayed", "suspended", "let go before"] {
+        assert_eq!(k.ask(resume(&k, run_id)).await, Resumed::Done);
+    }
+    assert_eq!(k.ask(k.dequeue("default", "w2", 21)).await.runs.len(), 3);
+}
+
+/// R74
+async fn a_child_that_went_down_with_its_parent_is_held_as_well(store: &dyn Store) {
+    let k = Kit::new(store);
+    let top = k.owned("top").await;
+    child(&k, &top, 0, k.start("a")).await;
+    let a = k.lease_of(&k.ask(k.dequeue("default", "w2", 1)).await);
+    k.cancel("top").await;
+    assert_eq!(k.ask(resume(&k, "a")).await, Resumed::Done);
+    assert_eq!(k.ask(k.dequeue("default", "w3", 21)).await.runs, []);
+    assert_eq!(k.let_go(&a, 22).await, Written::Done);
+    assert_eq!(ids(&k.ask(k.dequeue("default", "w3", 23)).await.runs), ["a"]);
 }
 
 /// R74
