@@ -1,7 +1,7 @@
 //! Payloads: JSON text with one canonical spelling, so that equal values have equal bytes.
 //!
-//! Invariants: object keys are sorted, numbers survive a round trip or are refused, nesting and size
-//! are bounded.
+//! Invariants: object keys are sorted, numbers survive a round trip or are refused, nesting and
+//! size are bounded.
 //! Deliberately absent: binary encodings; a payload must be readable in a database shell.
 
 mod finite;

@@ -37,6 +37,8 @@ pub const CLAIM_BATCH: usize = 256;
 pub const CLAIM_PARTITIONS: usize = 1024;
 /// Most rows a page of any listing returns.
 pub const PAGE_ROWS: usize = 1000;
+/// Most other workers whose reports a worker reads at once: with more, it reads them in turn.
+pub const PEERS: usize = 100;
 /// Most changes shared by one commit: bounds the latency of the first in the batch.
 pub const COMMIT_BATCH: usize = 512;
 /// Recovery attempts of a run before it is parked as RETRIES_EXCEEDED, unless the workflow says

@@ -10,7 +10,8 @@ pub struct Config {
     /// The workspace it serves.
     pub workspace: String,
     /// Its name, stable across restarts: a restarted worker takes its earlier runs over at once
-    /// instead of waiting for their leases. Empty for a worker that has none.
+    /// instead of waiting for their leases, and a worker that still lives under the name stops.
+    /// Empty for a worker that has none.
     pub name: String,
     /// The application's version: it runs what is pinned to it, or to none.
     pub app_version: String,
@@ -27,8 +28,13 @@ pub struct Config {
 }
 
 impl Config {
-    /// Refuses times that cannot be kept, instead of keeping others.
+    /// Refuses times that cannot be kept, instead of keeping others, and a name whose incarnations
+    /// would be taken for those of another.
     pub(crate) fn check(&self) -> Result<()> {
+        if self.name.contains('#') {
+            let why = format!("the worker name \"{}\" holds a \"#\"", self.name);
+            return Err(Error::invalid("SF-0105", why));
+        }
         let (least, most) = self.poll;
         let why = if self.lease.is_zero() {
             "a lease of no time would lose every run at once".to_owned()

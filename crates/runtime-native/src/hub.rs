@@ -251,10 +251,14 @@ impl Hub {
                 return;
             }
             let mut found = false;
-            for run_ids in run_ids.chunks(limits::CLAIM_BATCH) {
-                let (workspace, run_ids) = (self.workspace.clone(), run_ids.to_vec());
+            for chunk in run_ids.chunks(limits::CLAIM_BATCH) {
+                let (workspace, run_ids) = (self.workspace.clone(), chunk.to_vec());
                 let now = self.now();
                 let ends = self.store.ask(op::GetEnds { workspace, run_ids, now }).await;
+                if ends.is_err() {
+                    // Whoever waits asks by itself, and gets the error.
+                    chunk.iter().for_each(|run_id| self.left(run_id));
+                }
                 for run in ends.map(|ends| ends.0).unwrap_or_default() {
                     if let Some(end) = RunEnd::of(&run) {
                         self.ended(&run.run_id, &end);

@@ -2,21 +2,22 @@
 //! step.
 //!
 //! Invariants: each loop is its own task, so one failing queue does not stop the others, and one
-//! that panics is begun anew; a worker
-//! takes no more runs than it may have in memory; after `shutdown` no loop of it is left.
+//! that panics is begun anew; a worker takes no more runs than it may have in memory; after
+//! `shutdown` no loop of it is left.
 
+mod beat;
 mod claim;
 mod launch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, select};
 use futures::lock::Mutex as AsyncMutex;
 use steadfast_core::env::{Env, new_id};
-use steadfast_core::{Result, Timestamp, key, limits};
+use steadfast_core::{Error, Result, Timestamp, key, limits};
 use steadfast_store::{OpenStore, StoreExt, op};
 
 use crate::bell::Bell;
@@ -42,6 +43,12 @@ struct Core {
     /// Set when a shutdown waits no longer: leases of what is left are not kept.
     gone: AtomicBool,
     stop: Bell,
+    /// Why the worker stopped by itself.
+    fault: OnceLock<Error>,
+    /// When it reported last, in microseconds.
+    seen_at: AtomicI64,
+    /// Rung when an execution ended because its lease may be void.
+    fenced: Bell,
     /// Set by a loop that found no room, so that the next freed place rings the bell.
     hungry: AtomicBool,
     /// When this worker, having no room, last asked for overdue runs to be ended.
@@ -82,6 +89,9 @@ impl Worker {
             leaving: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             stop: Bell::default(),
+            fault: OnceLock::new(),
+            seen_at: AtomicI64::new(0),
+            fenced: Bell::default(),
             hungry: AtomicBool::new(false),
             ended_overdue_at: AtomicI64::new(i64::MIN),
             loops: AtomicUsize::new(0),
@@ -95,7 +105,7 @@ impl Worker {
         if !core.config.name.is_empty() {
             core.take_over().await?;
         }
-        core.spawn_loop("heartbeats", |core| Box::pin(async move { core.heartbeats().await }));
+        core.spawn_loop("heartbeats", |core| Box::pin(core.heartbeats()));
         core.spawn_loop("wake-ups", |core| Box::pin(async move { core.wake_ups().await }));
         core.spawn_loop("queues", |core| Box::pin(async move { core.queues().await }));
         Ok(Self { core })
@@ -109,6 +119,18 @@ impl Worker {
     /// The worker's id: one incarnation.
     pub fn id(&self) -> &str {
         &self.core.id
+    }
+
+    /// Why the worker has stopped by itself, if it has: `SF-0309` when another process was started
+    /// under its name, `SF-0406` when its store is gone. It executes nothing any more.
+    pub fn fault(&self) -> Option<Error> {
+        self.core.fault.get().cloned()
+    }
+
+    /// Waits until the worker stops: by itself, with the reason, or by `shutdown`.
+    pub async fn stopped(&self) -> Option<Error> {
+        self.core.stop.after(0).await;
+        self.fault()
     }
 
     /// How many runs are in memory.
@@ -159,9 +181,13 @@ impl Worker {
         let core = &self.core;
         core.stop();
         core.notify_all(Notice::Drain);
-        if !core.is_empty_within(core.config.drain).await {
+        let mut is_empty = core.is_empty_within(core.config.drain).await;
+        if !is_empty {
             core.notify_all(Notice::GiveBack);
-            core.is_empty_within(limits::GIVING_BACK).await;
+            is_empty = core.is_empty_within(limits::GIVING_BACK).await;
+        }
+        if is_empty {
+            core.sign_off().await;
         }
         core.gone.store(true, Ordering::Release);
         core.hub.freed.ring();
@@ -302,66 +328,5 @@ impl Core {
         let own = Box::pin(since.bell.after(since.own));
         let hint = select(select(ready, Box::pin(told)), select(own, stop));
         select(hint, self.hub.env.sleep(at_most)).await;
-    }
-
-    async fn heartbeats(&self) {
-        let keeps = || !self.gone.load(Ordering::Acquire) && !self.hub.live().is_empty();
-        while !self.is_stopping() || keeps() {
-            if self.leaving.load(Ordering::Acquire) {
-                return self.give_back_all().await;
-            }
-            let pause = self.hub.env.sleep(self.config.lease / 3);
-            if self.is_stopping() {
-                // Leases are kept while steps drain.
-                let heard = self.hub.freed.rings();
-                select(Box::pin(self.hub.freed.after(heard)), pause).await;
-            } else {
-                select(Box::pin(self.stop.after(0)), pause).await;
-            }
-            if let Err(error) = self.beat().await {
-                tracing::error!(%error, "a heartbeat failed");
-            }
-        }
-    }
-
-    /// Reports this worker as alive and extends its leases.
-    async fn beat(&self) -> Result<()> {
-        let leases: Vec<_> =
-            self.hub.live().iter().map(|(id, live)| (id.clone(), live.epoch)).collect();
-        let until = self.lease_until();
-        let beat = op::Heartbeat {
-            workspace: self.hub.workspace.clone(),
-            worker: self.id.clone(),
-            app_version: self.config.app_version.clone(),
-            workflows: self.registry.names(),
-            leases: leases.clone(),
-            lease_until: until,
-            now: self.hub.now(),
-        };
-        let beaten = self.hub.store.ask(beat).await?;
-        for (run_id, epoch) in leases {
-            match self.hub.live().get(&run_id) {
-                Some(live) if live.epoch == epoch && !beaten.lost.contains(&run_id) => {
-                    live.extend(until);
-                }
-                Some(live) if live.epoch == epoch => {
-                    let _ = live.notices.unbounded_send(Notice::Lost(epoch));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets runs of this worker's earlier incarnations be claimed at once.
-    async fn take_over(&self) -> Result<()> {
-        let take_over = op::TakeOver {
-            workspace: self.hub.workspace.clone(),
-            name: self.config.name.clone(),
-            worker: self.id.clone(),
-            now: self.hub.now(),
-        };
-        self.hub.store.ask(take_over).await?;
-        Ok(())
     }
 }

@@ -22,7 +22,7 @@ use crate::flow::router::{Routed, Router};
 use crate::flow::scheduler::Scheduler;
 use crate::fork::ForkCall;
 use crate::governance::Governance;
-use crate::queue::Queue;
+use crate::queue::{Queue, QueueInfo};
 use crate::run::Run;
 use crate::start::StartCall;
 
@@ -296,12 +296,18 @@ impl Client {
         self.inner.tally()
     }
 
-    /// Creates or changes a queue; true when it is new.
+    /// Creates or changes a queue; true when it is new. What is set here outlasts restarts of
+    /// programs that define the queue otherwise.
     pub async fn put_queue(&self, queue: Queue) -> Result<bool> {
         self.inner.put_queue(queue.into_row()).await
     }
 
-    /// Every queue.
+    /// One queue: what holds, what code defined, and how full it is. `None` if there is none.
+    pub async fn queue(&self, name: &str) -> Result<Option<QueueInfo>> {
+        Ok(QueueInfo::of(self.inner.queue(name, "").await?))
+    }
+
+    /// Every queue, as it holds.
     pub async fn queues(&self) -> Result<Vec<Queue>> {
         Ok(self.inner.queues().await?.into_iter().map(Queue::from_row).collect())
     }

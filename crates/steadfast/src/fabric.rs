@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::future::{Either, join_all, select};
 use steadfast_core::connector::{Connector, Ways};
 use steadfast_core::env::Env;
 use steadfast_core::trigger::Trigger;
@@ -87,6 +87,19 @@ impl Steadfast {
         self.worker.live_runs()
     }
 
+    /// Why this worker has stopped by itself, if it has: `SF-0309` when another process was started
+    /// under its worker name, `SF-0406` when the store's file is gone. [`Steadfast::shutdown`] is
+    /// no such reason. Steps that were under way are dropped; the process should end, or start anew.
+    pub fn fault(&self) -> Option<steadfast_core::Error> {
+        self.worker.fault()
+    }
+
+    /// Whether nothing is done in the background any more.
+    fn is_over(&self) -> impl Fn() -> bool + Clone + Send + 'static + use<> {
+        let (worker, stopping) = (self.worker.clone(), self.stopping.clone());
+        move || stopping.load(Ordering::Acquire) || worker.fault().is_some()
+    }
+
     /// Stops claiming, lets steps under way end, gives the rest back. Nothing is lost: what was not
     /// finished goes on in another process, or in the next one.
     pub async fn shutdown(&self) {
@@ -104,7 +117,8 @@ impl Steadfast {
         Ok(arrived)
     }
 
-    /// Runs until the process is asked to stop (Ctrl-C or SIGTERM), then shuts down.
+    /// Runs until the process is asked to stop (Ctrl-C or SIGTERM), then shuts down. An error if the
+    /// worker has stopped by itself before; see [`Steadfast::fault`].
     pub async fn run_until_stopped(&self) -> Result<()> {
         let stopped = async {
             #[cfg(unix)]
@@ -119,9 +133,16 @@ impl Steadfast {
             #[cfg(not(unix))]
             tokio::signal::ctrl_c().await
         };
-        let listened: std::io::Result<()> = stopped.await;
+        let (stopped, fault) = (std::pin::pin!(stopped), std::pin::pin!(self.worker.stopped()));
+        let listened: std::io::Result<()> = match select(stopped, fault).await {
+            Either::Left((listened, _)) => listened,
+            Either::Right(_) => Ok(()),
+        };
         self.shutdown().await;
-        listened.map_err(steadfast_core::Error::from_any)
+        match self.fault() {
+            Some(fault) => Err(fault),
+            None => listened.map_err(steadfast_core::Error::from_any),
+        }
     }
 }
 
@@ -151,12 +172,12 @@ impl Steadfast {
     /// events and meters each six-hundredth.
     fn keep_ticking(&self) {
         const PAUSE: Duration = Duration::from_secs(1);
-        let (client, stopping) = (self.client.clone(), self.stopping.clone());
+        let (client, is_over) = (self.client.clone(), self.is_over());
         let (retention, rounds) = (self.retention, Arc::new(AtomicU64::new(0)));
         self.client.inner.keep("ticks", move || {
-            let (client, stopping, rounds) = (client.clone(), stopping.clone(), rounds.clone());
+            let (client, is_over, rounds) = (client.clone(), is_over.clone(), rounds.clone());
             Box::pin(async move {
-                while !stopping.load(Ordering::Acquire) {
+                while !is_over() {
                     tick(&client, &retention, rounds.fetch_add(1, Ordering::Relaxed)).await;
                     client.inner.env().sleep(PAUSE).await;
                 }
@@ -168,11 +189,11 @@ impl Steadfast {
     /// sink may be slow.
     fn keep_publishing(&self, relay: Relay) {
         const PAUSE: Duration = Duration::from_secs(1);
-        let (clock, stopping) = (self.client.inner.env().clone(), self.stopping.clone());
+        let (clock, is_over) = (self.client.inner.env().clone(), self.is_over());
         self.client.inner.keep("events", move || {
-            let (relay, clock, stopping) = (relay.clone(), clock.clone(), stopping.clone());
+            let (relay, clock, is_over) = (relay.clone(), clock.clone(), is_over.clone());
             Box::pin(async move {
-                while !stopping.load(Ordering::Acquire) {
+                while !is_over() {
                     if let Err(error) = relay.tick().await {
                         tracing::error!(%error, "events cannot be published");
                     }
@@ -358,7 +379,9 @@ impl Builder {
         self
     }
 
-    /// Creates or changes a queue at the start.
+    /// Defines a queue. The start creates it; of a queue that is there, it applies what differs from
+    /// the definition that was applied last, and leaves all else as an operator has set it: a pause
+    /// or another limit outlasts restarts. [`Client::queue`] shows both.
     pub fn queue(mut self, queue: Queue) -> Self {
         self.queues.push(queue);
         self
@@ -378,7 +401,8 @@ impl Builder {
     }
 
     /// A name that stays the same across restarts: the restarted process goes on with its runs at
-    /// once, without waiting for leases to run out. No two live processes may share it.
+    /// once, without waiting for leases to run out. If another live process has the name, it is
+    /// superseded: its runs go on here, and it stops with `SF-0309`.
     pub fn worker_name(mut self, name: impl Into<String>) -> Self {
         self.config.name = name.into();
         self
@@ -437,7 +461,7 @@ impl Builder {
             let workspace = &self.config.workspace;
             let client = Client::over(env.clone(), store.clone(), workspace)?;
             for queue in self.queues {
-                client.put_queue(queue).await?;
+                client.inner.define_queue(queue.into_row()).await?;
             }
         }
         let contracts = Arc::new(self.contracts);

@@ -68,7 +68,7 @@ pub use flow::compensate::Undo;
 pub use flow::router::Routed;
 pub use fork::ForkCall;
 pub use governance::Governance;
-pub use queue::Queue;
+pub use queue::{Queue, QueueInfo};
 pub use run::{Run, StreamReader};
 pub use schedule::{Backfill, Filled, ScheduleHandle, Slot, TriggerInfo};
 pub use schemars;

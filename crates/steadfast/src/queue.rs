@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steadfast_store::op::QueueRow;
+use steadfast_store::op::{QueueReport, QueueRow};
 
 /// A queue: an order, and limits on what runs at once. Changing one takes effect at once,
 /// everywhere.
@@ -68,5 +68,32 @@ impl Queue {
 
     pub(crate) fn from_row(row: QueueRow) -> Self {
         Self(row)
+    }
+}
+
+/// A queue as it is: what holds, what code defined, and how full it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueInfo {
+    /// What holds now: the definition, and what operators have changed since.
+    pub queue: Queue,
+    /// The definition that a program brought last; `None` if an operator made the queue.
+    pub defined: Option<Queue>,
+    /// Runs that wait. Of a partitioned queue, those without a partition key.
+    pub waiting: i64,
+    /// Places that are held by runs and steps, of the same partition.
+    pub held: i64,
+}
+
+impl QueueInfo {
+    pub(crate) fn of(report: QueueReport) -> Option<Self> {
+        let (waiting, held) = (report.waiting, report.held);
+        let (queue, defined) =
+            (Queue::from_row(report.queue?), report.defined.map(Queue::from_row));
+        Some(Self { queue, defined, waiting, held })
+    }
+
+    /// Whether an operator has changed what code defined.
+    pub fn is_changed(&self) -> bool {
+        self.defined.as_ref().is_some_and(|defined| *defined != self.queue)
     }
 }

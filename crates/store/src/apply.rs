@@ -8,6 +8,7 @@ mod approval;
 mod claim;
 mod command;
 mod debounce;
+mod define;
 mod dependency;
 mod effect;
 mod event;
@@ -29,6 +30,7 @@ mod steer;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod together;
 mod trigger;
+mod worker;
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use own::{Due, due};
@@ -53,8 +55,9 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::Debounce(op) => Reply::Debounce(debounce::debounce(tx, op).await?),
         Op::Dequeue(op) => Reply::Dequeue(claim::dequeue(tx, op).await?),
         Op::Wake(op) => Reply::Wake(claim::wake(tx, op).await?),
-        Op::TakeOver(op) => Reply::TakeOver(claim::take_over(tx, op).await?),
-        Op::Heartbeat(op) => Reply::Heartbeat(claim::heartbeat(tx, op).await?),
+        Op::TakeOver(op) => Reply::TakeOver(worker::take_over(tx, op).await?),
+        Op::Heartbeat(op) => Reply::Heartbeat(worker::heartbeat(tx, op).await?),
+        Op::EndLeases(op) => Reply::EndLeases(worker::end_leases(tx, op).await?),
         Op::Record(op) => Reply::Record(own::record(tx, op).await?),
         Op::Finish(op) => Reply::Finish(own::finish(tx, op).await?),
         Op::Suspend(op) => Reply::Suspend(own::suspend(tx, op).await?),
@@ -67,7 +70,8 @@ pub(crate) async fn apply(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::Signal(op) => Reply::Signal(signal::signal(tx, op).await?),
         Op::TakeSlot(op) => Reply::TakeSlot(queue::take_slot(tx, op).await?),
         Op::FreeSlot(op) => Reply::FreeSlot(queue::free_slot(tx, op).await?),
-        Op::PutQueue(op) => Reply::PutQueue(queue::put(tx, op).await?),
+        Op::PutQueue(op) => Reply::PutQueue(define::put(tx, op).await?),
+        Op::DefineQueue(op) => Reply::DefineQueue(define::define(tx, op).await?),
         Op::Purge(op) => Reply::Purge(steer::purge(tx, op).await?),
         Op::Submit(op) => Reply::Submit(command::submit(tx, op).await?),
         Op::CancelCommand(op) => Reply::CancelCommand(command::cancel(tx, op).await?),
@@ -123,7 +127,8 @@ async fn look(tx: &mut impl Tx, op: &Op) -> Result<Reply, Error> {
         Op::ReadStream(op) => Reply::ReadStream(read::read_stream(tx, op).await?),
         Op::ListQueues(op) => Reply::ListQueues(queue::list(tx, op).await?),
         Op::InspectQueue(op) => Reply::InspectQueue(queue::inspect(tx, op).await?),
-        Op::ListWorkers(op) => Reply::ListWorkers(read::list_workers(tx, op).await?),
+        Op::ListWorkers(op) => Reply::ListWorkers(worker::list(tx, op).await?),
+        Op::ListPeers(op) => Reply::ListPeers(worker::peers(tx, op).await?),
         writes => unreachable!("invariant: {} is carried out above", writes.name()),
     })
 }

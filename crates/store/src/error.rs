@@ -27,6 +27,8 @@ pub enum Error {
     Panicked(String),
     /// The store is closed.
     Closed,
+    /// What the store was opened on is not there any more. It will not come back for this store.
+    Gone(String),
 }
 
 impl Error {
@@ -36,7 +38,7 @@ impl Error {
         match self {
             Self::Transient(_) | Self::Full(_) | Self::Ambiguous(_) => true,
             Self::Invalid(_) | Self::Refused(_) | Self::Incompatible(_) => false,
-            Self::Panicked(_) | Self::Closed => false,
+            Self::Panicked(_) | Self::Closed | Self::Gone(_) => false,
         }
     }
 }
@@ -52,6 +54,7 @@ impl fmt::Display for Error {
             Self::Incompatible(what) => write!(f, "the database does not fit this version: {what}"),
             Self::Panicked(what) => write!(f, "the store panicked: {what}"),
             Self::Closed => f.write_str("the store is closed"),
+            Self::Gone(what) => write!(f, "the store is gone: {what}"),
         }
     }
 }
@@ -69,6 +72,7 @@ impl From<Error> for steadfast_core::Error {
             Error::Incompatible(_) => "SF-0404",
             Error::Closed => "SF-0405",
             Error::Panicked(_) => "SF-0408",
+            Error::Gone(_) => "SF-0406",
         };
         steadfast_core::Error::new(steadfast_core::ErrorClass::Store, code, error.to_string())
     }

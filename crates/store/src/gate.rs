@@ -69,6 +69,7 @@ value_from! {
     Option<i64>, v => Value::Int(v);
     Timestamp, v => Value::Int(Some(v.as_micros()));
     Option<Timestamp>, v => Value::Int(v.map(Timestamp::as_micros));
+    Duration, v => Value::Int(Some(steadfast_core::time::micros(v)));
     Option<Duration>, v => Value::Int(v.map(steadfast_core::time::micros));
     &'a str, v => Value::Text(Some(Cow::Borrowed(v)));
     &'a String, v => Value::Text(Some(Cow::Borrowed(v)));

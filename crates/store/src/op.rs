@@ -198,10 +198,12 @@ operations! {
     Dequeue -> Claimed, Worker;
     /// Takes runs whose lease ran out or whose wait is over; ends overdue ones.
     Wake -> Claimed, Worker;
-    /// Lets the leases of a worker's earlier incarnations run out at once.
+    /// Fences a worker's earlier incarnations off.
     TakeOver -> TakenOver, Worker;
     /// Extends leases and slots, and reports the worker as alive.
     Heartbeat -> Beaten, Worker;
+    /// Ends the leases of a worker that is silent.
+    EndLeases -> LeasesEnded, Worker;
     /// Writes records of a run.
     Record -> Written, Owner;
     /// Writes the last records and ends the run.
@@ -228,6 +230,8 @@ operations! {
     FreeSlot -> Freed, Owner;
     /// Creates or changes a queue.
     PutQueue -> QueuePut, Caller;
+    /// Creates a queue, or applies what has changed in its definition.
+    DefineQueue -> QueueDefined, Caller;
     /// Removes runs that ended long ago.
     Purge -> Purged, Caller;
     /// Submits a command and starts its run, or finds the one with its key.
@@ -326,4 +330,6 @@ operations! {
     InspectQueue -> QueueReport, Read;
     /// Workers that reported lately.
     ListWorkers -> Workers, Read;
+    /// When other workers reported last.
+    ListPeers -> Peers, Read;
 }

@@ -423,6 +423,7 @@ fn is_one_statement(op: &Op) -> bool {
             | Op::ListSteps(_)
             | Op::GetValue(_)
             | Op::ListQueues(_)
+            | Op::ListPeers(_)
             | Op::ListWorkers(_)
     )
 }

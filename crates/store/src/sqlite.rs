@@ -8,6 +8,7 @@
 //! answered together, the first to come back waits some microseconds for the others.
 
 mod connection;
+mod file;
 mod tx;
 mod watch;
 mod work;
@@ -35,6 +36,7 @@ use crate::keep::{self, Keeper};
 use crate::lookout::{self, Lookout, Seat};
 use crate::op::{Op, Record, Reply, Store, Written};
 use crate::tally::{Counters, Tally};
+use file::StoreFile;
 use tx::SqliteTx;
 use writer::{Task, Transact};
 
@@ -51,8 +53,10 @@ pub struct Sqlite {
     is_crowd: Arc<AtomicBool>,
     lookout: Lookout,
     counters: Arc<Counters>,
-    /// Rung when another connection has written; none for a database in memory.
+    /// Rung when another connection has written, or when the file is gone; none for a database in
+    /// memory.
     bell: Option<Arc<Notify>>,
+    file: Option<Arc<StoreFile>>,
 }
 
 /// Reader connections, made when needed and kept. In memory there is only the writer's.
@@ -99,20 +103,22 @@ impl Sqlite {
         let counters = Arc::new(Counters::default());
         let opened = tokio::task::spawn_blocking(ready).await;
         let (connection, place) = opened.map_err(|ended| keep::lost(&counters, ended))??;
-        let (readers, bell) = match place.as_str() {
-            connection::MEMORY => (Readers::Memory, None),
-            file => {
-                let path = PathBuf::from(file);
-                let bell = watch::spawn(&path, Keeper::new("watch", file, &counters))?;
+        let (readers, bell, file) = match place.as_str() {
+            connection::MEMORY => (Readers::Memory, None, None),
+            path => {
+                let keeper = Keeper::new("watch", path, &counters);
+                let path = PathBuf::from(path);
+                let file = Arc::new(StoreFile::opened(&path));
+                let bell = watch::spawn(&path, file.clone(), keeper)?;
                 let permits = Arc::new(Semaphore::new(READERS));
-                (Readers::File { path, idle: Arc::default(), permits }, Some(bell))
+                (Readers::File { path, idle: Arc::default(), permits }, Some(bell), Some(file))
             }
         };
         let is_crowd = Arc::new(AtomicBool::new(false));
         let keeper = Keeper::new("writer", &place, &counters);
         let tasks = writer::spawn(connection, counters.clone(), is_crowd.clone(), keeper)?;
         let (open, lookout) = (AtomicUsize::new(0), Lookout::new());
-        Ok(Self { tasks, readers, open, is_crowd, lookout, counters, bell })
+        Ok(Self { tasks, readers, open, is_crowd, lookout, counters, bell, file })
     }
 
     /// Has the writer carry out a task. Whoever is alone with it looks for the answer.
@@ -147,6 +153,18 @@ impl Sqlite {
     async fn is_still_alone(&self) -> bool {
         lookout::others_first().await;
         self.is_alone()
+    }
+
+    /// What comes of a try, unless the file is gone.
+    async fn on_file<T>(
+        &self,
+        attempt: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let Some(file) = &self.file else {
+            return attempt.await;
+        };
+        file.check()?;
+        attempt.await.map_err(|error| file.cause(error))
     }
 
     async fn once(&self, op: Arc<Op>) -> Result<Reply, Error> {
@@ -188,7 +206,7 @@ fn read(
     let kept = idle.lock().expect("invariant: not poisoned").pop();
     let connection = match kept {
         Some(connection) => connection,
-        None => connection::prepare(connection::open_file(path)?)?,
+        None => connection::prepare(connection::open_again(path)?)?,
     };
     let mut tx = SqliteTx::new(&connection, counters);
     fault::point("read", || format!("{op:?}"));
@@ -202,7 +220,7 @@ fn read(
 
 impl Store for Sqlite {
     fn call(&self, op: Op) -> BoxFuture<'_, Result<Reply, Error>> {
-        Box::pin(carry_out(op, |op| self.once(op)))
+        Box::pin(carry_out(op, |op| self.on_file(self.once(op))))
     }
 
     fn tally(&self) -> Tally {
@@ -232,9 +250,9 @@ impl Store for Sqlite {
             let work = Arc::new(*work);
             let transact = || {
                 let (records, work) = (records.clone(), work.clone());
-                self.send(Wait::Sleeping, |reply| {
+                self.on_file(self.send(Wait::Sleeping, |reply| {
                     Task::Transact(Box::new(Transact { records, work, reply }))
-                })
+                }))
             };
             patiently("transact", transact).await
         })
@@ -271,6 +289,76 @@ mod tests {
             claim: None,
             rest: None,
             now,
+        }
+    }
+
+    fn get(run_id: &str) -> Op {
+        let (workspace, now) = ("w".to_owned(), Timestamp::from_micros(1));
+        Op::GetRun(crate::op::GetRun { workspace, run_id: run_id.to_owned(), now })
+    }
+
+    /// A store that was open while something happened to its file: what its operations come to a
+    /// second later at most.
+    async fn after(change: impl FnOnce(&std::path::Path)) -> [Result<Reply, Error>; 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        let store = Sqlite::open(&format!("sqlite://{}", path.display())).await.unwrap();
+        store.call(Op::Start(start("before"))).await.unwrap();
+        let bell = store.changed();
+        change(&path);
+        let begun = std::time::Instant::now();
+        let was_there = path.exists();
+        while store.file.as_ref().unwrap().check().is_ok()
+            && begun.elapsed() < std::time::Duration::from_secs(1)
+        {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        let answers =
+            [store.call(Op::Start(start("after"))).await, store.call(get("before")).await];
+        if answers[0].is_err() {
+            bell.await;
+        }
+        assert_eq!(path.exists(), was_there, "no file is made anew");
+        answers
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_removed_or_replaced_is_an_error_within_a_second() {
+        let remove = |path: &std::path::Path| std::fs::remove_file(path).unwrap();
+        let gone = |answers: [Result<Reply, Error>; 2], what: &str| {
+            for answer in answers {
+                let Err(Error::Gone(text)) = &answer else { panic!("{answer:?}") };
+                assert!(text.contains("store.db") && text.contains(what), "{text}");
+            }
+        };
+        gone(after(remove).await, "was removed");
+        let all = |path: &std::path::Path| {
+            for entry in std::fs::read_dir(path.parent().unwrap()).unwrap() {
+                std::fs::remove_file(entry.unwrap().path()).unwrap();
+            }
+        };
+        gone(after(all).await, "was removed");
+        let away = |path: &std::path::Path| {
+            std::fs::rename(path, path.with_extension("bak")).unwrap();
+        };
+        gone(after(away).await, "was removed");
+        let replace = |path: &std::path::Path| {
+            let copy = path.with_extension("copy");
+            std::fs::copy(path, &copy).unwrap();
+            std::fs::rename(copy, path).unwrap();
+        };
+        gone(after(replace).await, "was replaced");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_copied_or_written_by_others_is_still_the_store() {
+        let used = |path: &std::path::Path| {
+            std::fs::copy(path, path.with_extension("copy")).unwrap();
+            let other = Connection::open(path).unwrap();
+            other.execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+        };
+        for answer in after(used).await {
+            answer.unwrap();
         }
     }
 

@@ -26,6 +26,7 @@ mod start;
 mod steer;
 mod table;
 mod trigger;
+mod worker;
 
 use std::sync::Mutex;
 
@@ -34,7 +35,7 @@ use steadfast_core::driver::Record;
 use steadfast_core::{RunStatus, Timestamp};
 use steadfast_store::op::{
     ActivityRow, Debounced, Duplicate, EffectRow, EventRow, Fork, Forked, InvocationRow, Lease,
-    Parent, QueueRow, RunRow, SlotRow, Suspended, TaskRow, TriggerRow, WorkerRow, Written,
+    Parent, QueueRow, RunRow, SlotRow, Suspended, TaskRow, TriggerRow, Written,
 };
 use steadfast_store::{Error, Op, Reply, Store};
 
@@ -60,6 +61,8 @@ pub struct Model {
     /// What was asked for by those who made forks.
     forks: Table<Key, Fork>,
     queues: Table<Key, QueueRow>,
+    /// As code last defined them.
+    definitions: Table<Key, QueueRow>,
     /// Starts that count against a rate, by workspace, queue, partition and a running number.
     starts: Table<(String, String, String, u64), Timestamp>,
     slots: Table<Numbered, Slot>,
@@ -67,7 +70,7 @@ pub struct Model {
     dedupes: Table<(String, String, String), Dedupe>,
     /// By workspace, workflow and debounce key.
     debounces: Table<(String, String, String), debounce::Quiet>,
-    workers: Table<Key, WorkerRow>,
+    workers: Table<Key, worker::Reported>,
     commands: Table<Key, command::Command>,
     /// By workspace, child and parent.
     dependencies: Table<(String, String, String), Parent>,
@@ -189,6 +192,7 @@ impl Model {
             Op::Wake(op) => Reply::Wake(self.wake(op)),
             Op::TakeOver(op) => Reply::TakeOver(self.take_over(op)),
             Op::Heartbeat(op) => Reply::Heartbeat(self.heartbeat(op)),
+            Op::EndLeases(op) => Reply::EndLeases(self.end_leases(op)),
             Op::Record(op) => Reply::Record(self.record(op)?),
             Op::Finish(op) => Reply::Finish(self.finish(op)?),
             Op::Suspend(op) => Reply::Suspend(self.suspend(op)?),
@@ -202,6 +206,7 @@ impl Model {
             Op::TakeSlot(op) => Reply::TakeSlot(self.take_slot(op)),
             Op::FreeSlot(op) => Reply::FreeSlot(self.free_slot(op)),
             Op::PutQueue(op) => Reply::PutQueue(self.put_queue(op)),
+            Op::DefineQueue(op) => Reply::DefineQueue(self.define_queue(op)),
             Op::Purge(op) => Reply::Purge(self.purge(op)),
             Op::Submit(op) => Reply::Submit(self.submit(op)),
             Op::CancelCommand(op) => Reply::CancelCommand(self.cancel_command(op)),
@@ -258,6 +263,7 @@ impl Model {
             Op::ListQueues(op) => Reply::ListQueues(self.list_queues(op)),
             Op::InspectQueue(op) => Reply::InspectQueue(self.inspect_queue(op)),
             Op::ListWorkers(op) => Reply::ListWorkers(self.list_workers(op)),
+            Op::ListPeers(op) => Reply::ListPeers(self.list_peers(op)),
             writes => unreachable!("invariant: {} is carried out above", writes.name()),
         })
     }
@@ -269,6 +275,7 @@ impl Model {
         end(&mut self.values);
         end(&mut self.items);
         end(&mut self.queues);
+        end(&mut self.definitions);
         end(&mut self.starts);
         end(&mut self.slots);
         end(&mut self.forks);

@@ -322,7 +322,7 @@ impl Core {
         let took = match claimed {
             Ok(took) => took,
             Err(error) => {
-                tracing::error!(%error, "a claim failed");
+                self.failed("a claim failed", &error);
                 pace.back_off();
                 let none = Since { ready: u64::MAX, own: u64::MAX, ..since };
                 return self.idle(none, pace.deaf(), pace.wait()).await;

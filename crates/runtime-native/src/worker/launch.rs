@@ -122,9 +122,13 @@ impl Core {
         };
         let execution = async {
             begins(attempt, epoch);
-            ends(execution.run().await);
+            let exit = execution.run().await;
+            ends(exit);
+            exit
         };
-        Box::pin(execution.instrument(span)).await;
+        if Box::pin(execution.instrument(span)).await == Exit::Stopped {
+            self.fenced.ring();
+        }
     }
 
     /// A run left memory: its place is free.

@@ -12,9 +12,7 @@ use steadfast_core::{
 use super::{follow, queue, rows, steer};
 use crate::error::Error;
 use crate::gate::{Fields, Row, Tx, fields, first, params};
-use crate::op::{
-    Beaten, Claimed, Dequeue, Heartbeat, InLine, QueueRow, RunRow, TakeOver, TakenOver, Wake,
-};
+use crate::op::{Claimed, Dequeue, InLine, QueueRow, RunRow, Wake};
 
 pub(super) async fn dequeue(tx: &mut impl Tx, op: &Dequeue) -> Result<Claimed, Error> {
     let ws = op.workspace.as_str();
@@ -365,6 +363,7 @@ pub(super) async fn wake(tx: &mut impl Tx, op: &Wake) -> Result<Claimed, Error> 
     let at = params! {
         workspace: &op.workspace, now: op.now, app_version: &op.app_version,
         workflows: op.workflows.clone(), full_queues: full_queues, full_places: full_places,
+        worker: &op.worker,
         limit: op.limit,
     };
     let found = rows::runs(tx.query("run_wake_select", at).await?)?;
@@ -436,51 +435,4 @@ async fn exhaust(tx: &mut impl Tx, op: &Wake, run: &RunRow) -> Result<(), Error>
     steer::stop(tx, &op.workspace, run, arrow, &reason, op.now).await?;
     let by = "system:recovery";
     steer::tell(tx, &op.workspace, run, RunEvent::Exhaust, Some(&reason), by, op.now).await
-}
-
-pub(super) async fn take_over(tx: &mut impl Tx, op: &TakeOver) -> Result<TakenOver, Error> {
-    // A range, because SQLite's LIKE ignores case: `#` and what follows it, up to the next byte.
-    let set = params! {
-        workspace: &op.workspace, first: format!("{}#", op.name), end: format!("{}$", op.name),
-        worker: &op.worker, now: op.now,
-    };
-    Ok(TakenOver(tx.execute("run_take_over", set).await?))
-}
-
-pub(super) async fn heartbeat(tx: &mut impl Tx, op: &Heartbeat) -> Result<Beaten, Error> {
-    /// A worker that has not reported for a day is not worth listing.
-    const FORGOTTEN: std::time::Duration = std::time::Duration::from_secs(86_400);
-    let me = params! {
-        workspace: &op.workspace, worker: &op.worker, app_version: &op.app_version, now: op.now,
-        workflows: serde_json::Value::from(op.workflows.clone()).to_string(),
-        before: op.now.before(FORGOTTEN),
-    };
-    if tx.execute("worker_insert", me).await? != 1 {
-        tx.execute("worker_update", me).await?;
-    } else {
-        tx.execute("worker_prune", me).await?;
-    }
-    let mut lost = Vec::new();
-    for chunk in op.leases.chunks(limits::CLAIM_BATCH) {
-        let ids: Vec<String> = chunk.iter().map(|(run_id, _)| run_id.clone()).collect();
-        let asked = params! { workspace: &op.workspace, worker: &op.worker, run_ids: ids };
-        let mut owned = Vec::new();
-        for mut row in tx.query("run_owned", asked).await? {
-            owned.push((row.text()?, row.int()?));
-        }
-        lost.extend(chunk.iter().filter(|l| !owned.contains(l)).map(|(id, _)| id.clone()));
-        // Only these: an earlier life of this worker must not keep a run that a later one claimed.
-        owned.retain(|lease| chunk.contains(lease));
-        if owned.is_empty() {
-            continue;
-        }
-        let ids: Vec<String> = owned.into_iter().map(|(run_id, _)| run_id).collect();
-        let mine = params! {
-            workspace: &op.workspace, worker: &op.worker, run_ids: ids, lease_until: op.lease_until,
-            now: op.now,
-        };
-        tx.execute("run_beat", mine).await?;
-        tx.execute("slot_beat", mine).await?;
-    }
-    Ok(Beaten { lost })
 }

@@ -3,14 +3,14 @@
 //! Invariants: whoever counts against a limit holds the queue's row lock until the commit that acts
 //! on the count, so two workers never both see the last free slot.
 
-use steadfast_core::{Timestamp, limits};
+use steadfast_core::Timestamp;
 
-use super::{own, rows};
+use super::{define, own, rows};
 use crate::error::Error;
 use crate::gate::{Tx, first, params};
 use crate::op::{
-    DEFAULT_QUEUE, FreeSlot, Freed, Holder, InspectQueue, ListQueues, PutQueue, QueuePut,
-    QueueReport, QueueRow, Queues, RunRow, SlotTaken, Start, TakeSlot,
+    DEFAULT_QUEUE, FreeSlot, Freed, Holder, InspectQueue, ListQueues, QueueReport, QueueRow,
+    Queues, RunRow, SlotTaken, Start, TakeSlot,
 };
 
 pub(super) async fn get(tx: &mut impl Tx, ws: &str, name: &str) -> Result<Option<QueueRow>, Error> {
@@ -126,6 +126,7 @@ async fn window(
     };
     let at = params! {
         workspace: ws, queue: &queue.name, partition_key: partition, after: now.before(period),
+        until: now.after(period),
     };
     match first(tx, "start_count", at).await? {
         Some(mut row) => Ok((row.int()?, row.opt_time()?)),
@@ -149,6 +150,7 @@ pub(super) async fn note_start(
         "start_prune",
         params! {
             workspace: ws, queue: &queue.name, partition_key: partition, after: now.before(period),
+            until: now.after(period),
         },
     )
     .await?;
@@ -214,43 +216,6 @@ pub(super) async fn free_slot(tx: &mut impl Tx, op: &FreeSlot) -> Result<Freed, 
     Ok(Freed(false))
 }
 
-pub(super) async fn put(tx: &mut impl Tx, op: &PutQueue) -> Result<QueuePut, Error> {
-    let (ws, queue) = (op.workspace.as_str(), &op.queue);
-    let fields = params! {
-        workspace: ws, name: &queue.name, concurrency: queue.concurrency,
-        worker_concurrency: queue.worker_concurrency,
-        rate_limit: queue.rate.map(|(limit, _)| limit),
-        rate_period_us: queue.rate.map(|(_, period)| period), priorities: queue.priorities,
-        partitioned: queue.partitioned, paused: queue.paused, now: op.now,
-    };
-    if let Some(memo) = tx.memo() {
-        memo.clear();
-    }
-    let created = tx.execute("queue_insert", fields).await? == 1;
-    let before = match created {
-        // The default queue is there before it is made.
-        true => Some(QueueRow::default()),
-        false => first(tx, "queue_lock", fields).await?.map(rows::queue).transpose()?,
-    };
-    if !created {
-        tx.execute("queue_update", fields).await?;
-    }
-    let on = params! {
-        workspace: ws, queue: &queue.name, priorities: queue.priorities,
-        background: limits::BACKGROUND_PRIORITY,
-    };
-    // What already waits follows the new order. Much may wait, and most puts change no order. A
-    // start that has read the queue before and commits after stands where it would have stood
-    // before.
-    if before.is_none_or(|before| before.priorities != queue.priorities) {
-        tx.execute("run_set_rank", on).await?;
-    }
-    if !queue.partitioned {
-        tx.execute("run_clear_partition", on).await?;
-    }
-    Ok(QueuePut { created })
-}
-
 pub(super) async fn list(tx: &mut impl Tx, op: &ListQueues) -> Result<Queues, Error> {
     let rows = tx.query("queue_list", params! { workspace: &op.workspace }).await?;
     Ok(Queues(rows.into_iter().map(rows::queue).collect::<Result<_, _>>()?))
@@ -258,7 +223,12 @@ pub(super) async fn list(tx: &mut impl Tx, op: &ListQueues) -> Result<Queues, Er
 
 pub(super) async fn inspect(tx: &mut impl Tx, op: &InspectQueue) -> Result<QueueReport, Error> {
     let ws = op.workspace.as_str();
-    let queue = get(tx, ws, &op.queue).await?;
+    let named = params! { workspace: ws, name: &op.queue };
+    let found = first(tx, "queue_defined", named).await?.map(define::defined).transpose()?;
+    let (queue, defined) = match found {
+        Some((queue, defined)) => (Some(queue), defined),
+        None => (None, None),
+    };
     let partition = match &queue {
         Some(queue) if queue.partitioned => op.partition.as_str(),
         _ => "",
@@ -282,7 +252,7 @@ pub(super) async fn inspect(tx: &mut impl Tx, op: &InspectQueue) -> Result<Queue
     let period = queue.as_ref().and_then(|q| q.rate).map(|(_, period)| period);
     let eases_at = oldest.zip(period).map(|(at, period)| at.after(period));
     let waiting = count(tx, "run_waiting", at).await?;
-    Ok(QueueReport { queue, holders, held, started, eases_at, waiting })
+    Ok(QueueReport { queue, defined, holders, held, started, eases_at, waiting })
 }
 
 /// Takes a deduplication id for a start; gives the holder and since when, if it is taken.

@@ -1,4 +1,4 @@
-//! Reading: runs, records, values, streams, workers, commands.
+//! Reading: runs, records, values, streams, commands.
 
 use steadfast_core::{RunStatus, Timestamp, limits};
 
@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::gate::{Tx, Value, first, params};
 use crate::op::{
     CommandDetail, CommandPage, Duplicate, Ends, FoundCommand, FoundRun, FoundValue, GetCommand,
-    GetEnds, GetRun, GetValue, ListCommands, ListRuns, ListSteps, ListWorkers, Load, Loaded,
-    PendingSignal, ReadStream, RunPage, RunRow, StepPage, StreamPage, WorkerRow, Workers,
+    GetEnds, GetRun, GetValue, ListCommands, ListRuns, ListSteps, Load, Loaded, PendingSignal,
+    ReadStream, RunPage, RunRow, StepPage, StreamPage,
 };
 
 pub(super) async fn get_run(tx: &mut impl Tx, op: &GetRun) -> Result<FoundRun, Error> {
@@ -190,21 +190,6 @@ pub(super) async fn read_stream(tx: &mut impl Tx, op: &ReadStream) -> Result<Str
     }
     closed &= !full;
     Ok(StreamPage { items, closed })
-}
-
-pub(super) async fn list_workers(tx: &mut impl Tx, op: &ListWorkers) -> Result<Workers, Error> {
-    let at = params! { workspace: &op.workspace, since: op.since };
-    let mut workers = Vec::new();
-    for mut row in tx.query("worker_list", at).await? {
-        workers.push(WorkerRow {
-            worker: row.text()?,
-            app_version: row.text()?,
-            workflows: serde_json::from_str(&row.text()?).unwrap_or_default(),
-            started_at: row.time()?,
-            seen_at: row.time()?,
-        });
-    }
-    Ok(Workers(workers))
 }
 
 pub(super) async fn get_command(tx: &mut impl Tx, op: &GetCommand) -> Result<FoundCommand, Error> {

@@ -88,7 +88,10 @@ pub(super) fn record(mut row: Row) -> Result<Record, Error> {
 }
 
 pub(super) fn queue(mut row: Row) -> Result<QueueRow, Error> {
-    let r = &mut row;
+    queue_of(&mut row)
+}
+
+pub(super) fn queue_of(r: &mut Row) -> Result<QueueRow, Error> {
     Ok(QueueRow {
         name: r.text()?,
         concurrency: r.opt_int()?,
@@ -316,7 +319,7 @@ fn failure(text: &str) -> Result<Failure, Error> {
     serde_json::from_str(text).map_err(|_| unknown("error", text))
 }
 
-fn duration(us: i64) -> Duration {
+pub(super) fn duration(us: i64) -> Duration {
     Duration::from_micros(u64::try_from(us).unwrap_or(0))
 }
 

@@ -73,8 +73,10 @@ fn concern(op: &Op) -> Option<(&String, &String)> {
         Op::Backfill(op) => (&op.fire.start.workspace, &op.trigger_id),
         Op::LogActivity(op) => (&op.workspace, &op.run.run_id),
         Op::PutQueue(op) => (&op.workspace, &op.queue.name),
+        Op::DefineQueue(op) => (&op.workspace, &op.queue.name),
         Op::TakeOver(op) => (&op.workspace, &op.workspace),
         Op::Heartbeat(op) => (&op.workspace, &op.workspace),
+        Op::EndLeases(op) => (&op.workspace, &op.workspace),
         Op::Purge(op) => (&op.workspace, &op.workspace),
         Op::Seal(op) => (&op.workspace, &op.workspace),
         Op::Retain(op) => (&op.workspace, &op.workspace),
@@ -83,32 +85,8 @@ fn concern(op: &Op) -> Option<(&String, &String)> {
         Op::TakeOutbox(op) => (&op.workspace, &op.sink),
         Op::SettleOutbox(op) => (&op.workspace, &op.sink),
         Op::Redrive(op) => (&op.workspace, &op.sink),
-        Op::Dequeue(_)
-        | Op::Wake(_)
-        | Op::GetRun(_)
-        | Op::GetEnds(_)
-        | Op::ListRuns(_)
-        | Op::ListSteps(_)
-        | Op::Load(_)
-        | Op::GetValue(_)
-        | Op::ReadStream(_)
-        | Op::ListQueues(_)
-        | Op::InspectQueue(_)
-        | Op::ReadChain(_)
-        | Op::ListSinks(_)
-        | Op::ListDead(_)
-        | Op::GetCommand(_)
-        | Op::ListCommands(_)
-        | Op::ListEvents(_)
-        | Op::ListEffects(_)
-        | Op::ListBudgets(_)
-        | Op::ListInvocations(_)
-        | Op::ListApprovals(_)
-        | Op::ListTriggers(_)
-        | Op::DueTriggers(_)
-        | Op::ListSlots(_)
-        | Op::ListActivities(_)
-        | Op::ListWorkers(_) => return None,
+        // Claims, and what only reads.
+        _ => return None,
     })
 }
 

@@ -36,7 +36,7 @@ impl QueueRow {
     }
 }
 
-/// Creates or changes a queue.
+/// Creates or changes a queue, for an operator. What code defines stays on record beside it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PutQueue {
     /// The workspace.
@@ -52,6 +52,39 @@ pub struct PutQueue {
 pub struct QueuePut {
     /// Whether it is new.
     pub created: bool,
+}
+
+/// Creates a queue as code defines it. Of a queue that is there already, only what differs from
+/// the last such definition is changed; without one, what differs from a queue without limits. All
+/// else stays as an operator left it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DefineQueue {
+    /// The workspace.
+    pub workspace: String,
+    /// The definition.
+    pub queue: QueueRow,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What became of a definition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueDefined {
+    /// What was done.
+    pub change: QueueChange,
+    /// The queue as it holds now.
+    pub queue: QueueRow,
+}
+
+/// What a definition did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueChange {
+    /// The queue is new.
+    Created,
+    /// The definition is another one than before; what differs was applied.
+    Redefined,
+    /// The definition is the one that was applied last. Nothing was changed.
+    Kept,
 }
 
 /// Asks for every queue.
@@ -122,6 +155,8 @@ pub struct Heartbeat {
     pub app_version: String,
     /// The workflows that it has.
     pub workflows: Vec<String>,
+    /// How long it leases runs.
+    pub lease: Duration,
     /// The leases it holds: run and epoch.
     pub leases: Vec<(String, i64)>,
     /// The new end of the leases.
@@ -135,6 +170,59 @@ pub struct Heartbeat {
 pub struct Beaten {
     /// Runs it no longer owns.
     pub lost: Vec<String>,
+    /// The incarnation that has taken over the worker's name, if one has. Then nothing was
+    /// extended, and all that the worker had is due for others.
+    pub superseded_by: Option<String>,
+}
+
+/// Asks when other workers reported last, a page at a time. Workers whose leases were ended by
+/// [`EndLeases`] are left out until they report again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ListPeers {
+    /// The workspace.
+    pub workspace: String,
+    /// The worker that asks.
+    pub worker: String,
+    /// The worker after which the page begins; empty for the first.
+    pub after: String,
+}
+
+/// Another worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Its id.
+    pub worker: String,
+    /// When it reported last, by its own clock.
+    pub seen_at: Timestamp,
+    /// How long it leases runs.
+    pub lease: Duration,
+}
+
+/// A page of workers by id: at most [`limits::PEERS`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peers(pub Vec<Peer>);
+
+/// Ends the leases of a worker that has not reported for the length of its lease, whatever its
+/// clock had them end at: its runs are due, and its slots and sinks are free.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EndLeases {
+    /// The workspace.
+    pub workspace: String,
+    /// The worker that is silent.
+    pub worker: String,
+    /// When it reported last. If it has reported since, nothing is ended.
+    pub seen_at: Timestamp,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What was ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeasesEnded {
+    /// So many leases would have lasted longer.
+    Done(u64),
+    /// The worker has reported meanwhile, or is not known.
+    Reports,
 }
 
 /// Asks how full a queue is.
@@ -168,6 +256,8 @@ pub struct Holder {
 pub struct QueueReport {
     /// The queue's limits, if it exists.
     pub queue: Option<QueueRow>,
+    /// As code last defined it; `None` if no code has.
+    pub defined: Option<QueueRow>,
     /// Who holds slots (the first hundred).
     pub holders: Vec<Holder>,
     /// How many slots are held.

@@ -279,7 +279,7 @@ pub struct InLine {
 }
 
 /// Takes runs whose lease ran out or whose wait is over, of any queue, and ends runs whose deadline
-/// has passed, whichever worker has them.
+/// has passed, whichever worker has them. A worker that was superseded takes none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wake {
     /// The workspace.
@@ -300,7 +300,8 @@ pub struct Wake {
     pub now: Timestamp,
 }
 
-/// Lets the leases of a worker's earlier incarnations run out at once, after a restart.
+/// Fences a worker's earlier incarnations off, after a restart or beside them: what they write to
+/// their runs is refused from now on, and the runs are due at once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TakeOver {
     /// The workspace.
@@ -313,9 +314,14 @@ pub struct TakeOver {
     pub now: Timestamp,
 }
 
-/// How many runs were left by earlier incarnations.
+/// What was taken over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TakenOver(pub u64);
+pub struct TakenOver {
+    /// How many runs the earlier incarnations had.
+    pub runs: u64,
+    /// The earlier incarnations that may still be alive, and when each reported last.
+    pub former: Vec<(String, Timestamp)>,
+}
 
 /// What was claimed.
 #[derive(Debug, Clone, PartialEq, Default)]

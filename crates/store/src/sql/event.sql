@@ -92,6 +92,13 @@ SELECT MIN(cursor_seq) FROM event_sinks WHERE workspace = :workspace AND state =
 UPDATE event_sinks SET owner = :owner, epoch = epoch + 1, lease_until = :lease_until
 WHERE workspace = :workspace AND sink = :sink AND epoch = :epoch AND state = 'active';
 
+-- name: sink_take_over
+UPDATE event_sinks SET lease_until = 0
+WHERE workspace = :workspace AND owner >= :first AND owner < :end AND owner <> :worker;
+
+-- name: sink_lose
+UPDATE event_sinks SET lease_until = 0 WHERE workspace = :workspace AND owner = :worker;
+
 -- A cursor never goes back.
 -- name: sink_settle
 UPDATE event_sinks SET owner = '', lease_until = 0, cursor_seq = :cursor_seq

@@ -13,31 +13,39 @@ SELECT {{queue_columns}} FROM queue WHERE workspace = :workspace ORDER BY name;
 SELECT {{queue_columns}} FROM queue
 WHERE workspace = :workspace AND worker_concurrency IS NOT NULL ORDER BY name;
 
+-- The queue as it holds, and as code last defined it.
+-- name: queue_defined
+SELECT {{queue_columns}}, definition FROM queue WHERE workspace = :workspace AND name = :name;
+
+-- name: queue_lock_defined
+SELECT {{queue_columns}}, definition FROM queue WHERE workspace = :workspace AND name = :name {{for_update}};
+
 -- name: queue_insert
-INSERT INTO queue (workspace, {{queue_columns}}, updated_at)
+INSERT INTO queue (workspace, {{queue_columns}}, definition, updated_at)
 VALUES (:workspace, :name, :concurrency, :worker_concurrency, :rate_limit, :rate_period_us, :priorities,
-    :partitioned, :paused, :now)
+    :partitioned, :paused, :definition, :now)
 {{or_keep:name}};
 
 -- name: queue_update
 UPDATE queue SET concurrency = :concurrency, worker_concurrency = :worker_concurrency,
     rate_limit = :rate_limit, rate_period_us = :rate_period_us, priorities = :priorities,
-    partitioned = :partitioned, paused = :paused, updated_at = :now
+    partitioned = :partitioned, paused = :paused, definition = :definition, updated_at = :now
 WHERE workspace = :workspace AND name = :name;
 
 -- name: start_insert
 INSERT INTO queue_start (workspace, queue, partition_key, started_at, token)
 VALUES (:workspace, :queue, :partition_key, :now, :token);
 
+-- A start more than a period ahead was noted by a clock that is ahead: it is in no window of now.
 -- name: start_count
 SELECT COUNT(*), MIN(started_at) FROM queue_start
 WHERE workspace = :workspace AND queue = :queue AND partition_key = :partition_key
-    AND started_at > :after;
+    AND started_at > :after AND started_at <= :until;
 
 -- name: start_prune
 DELETE FROM queue_start
 WHERE workspace = :workspace AND queue = :queue AND partition_key = :partition_key
-    AND started_at <= :after;
+    AND (started_at <= :after OR started_at > :until);
 
 -- name: slot_insert
 INSERT INTO slot (workspace, run_id, function_id, queue, partition_key, worker, epoch, lease_until)
@@ -103,18 +111,52 @@ WHERE workspace = :workspace AND workflow = :workflow AND debounce_key = :deboun
 -- name: debounce_clear
 DELETE FROM debounce WHERE workspace = :workspace AND run_id IN (:run_ids);
 
+-- name: slot_take_over
+DELETE FROM slot
+WHERE workspace = :workspace AND worker >= :first AND worker < :end AND worker <> :worker;
+
+-- name: slot_lose
+DELETE FROM slot WHERE workspace = :workspace AND worker = :worker;
+
 -- name: worker_insert
-INSERT INTO worker (workspace, worker, app_version, workflows, started_at, seen_at)
-VALUES (:workspace, :worker, :app_version, :workflows, :now, :now)
+INSERT INTO worker (workspace, worker, app_version, workflows, lease_us, started_at, seen_at, superseded_by, lost)
+VALUES (:workspace, :worker, :app_version, :workflows, :lease_us, :now, :now, '', 0)
 {{or_keep:worker}};
 
 -- name: worker_update
-UPDATE worker SET app_version = :app_version, workflows = :workflows, seen_at = :now
-WHERE workspace = :workspace AND worker = :worker;
+UPDATE worker SET app_version = :app_version, workflows = :workflows, lease_us = :lease_us, seen_at = :now, lost = 0
+WHERE workspace = :workspace AND worker = :worker AND superseded_by = '';
 
+-- name: worker_successor
+SELECT superseded_by FROM worker WHERE workspace = :workspace AND worker = :worker;
+
+-- A worker that was superseded may report after a long pause, and has to learn of it then.
 -- name: worker_prune
-DELETE FROM worker WHERE workspace = :workspace AND seen_at < :before;
+DELETE FROM worker
+WHERE workspace = :workspace AND seen_at < :before AND (superseded_by = '' OR seen_at < :long_before);
+
+-- name: worker_former
+SELECT worker, seen_at FROM worker
+WHERE workspace = :workspace AND worker >= :first AND worker < :end AND worker <> :worker
+    AND (superseded_by = '' OR superseded_by = :worker) AND lost = 0
+ORDER BY worker;
+
+-- name: worker_supersede
+UPDATE worker SET superseded_by = :worker
+WHERE workspace = :workspace AND worker >= :first AND worker < :end AND worker <> :worker
+    AND superseded_by = '';
+
+-- name: worker_peers
+SELECT worker, seen_at, lease_us FROM worker
+WHERE workspace = :workspace AND worker > :after AND worker <> :worker AND lost = 0
+ORDER BY worker LIMIT :limit;
+
+-- name: worker_seen
+SELECT seen_at FROM worker WHERE workspace = :workspace AND worker = :worker {{for_update}};
+
+-- name: worker_lose
+UPDATE worker SET lost = 1 WHERE workspace = :workspace AND worker = :worker;
 
 -- name: worker_list
 SELECT worker, app_version, workflows, started_at, seen_at FROM worker
-WHERE workspace = :workspace AND seen_at >= :since ORDER BY worker;
+WHERE workspace = :workspace AND seen_at >= :since AND superseded_by = '' AND lost = 0 ORDER BY worker;

@@ -71,10 +71,13 @@ ORDER BY sort_rank, ready_at LIMIT 1;
 UPDATE {{or_fail}} run {{by_key}} SET {{as_claimed}}
 WHERE {{these_runs}} AND status = :from;
 
+-- Nothing for a worker that was superseded: what was taken from it is due, and not for it.
 -- name: run_wake_select
 SELECT {{run_columns}} FROM run
 WHERE workspace = :workspace AND wake_at <= :now {{and_waking}} AND {{for_worker}} AND {{in_time}}
     AND queue NOT IN (:full_queues) AND {{place}} NOT IN (:full_places)
+    AND NOT EXISTS (SELECT 1 FROM worker
+        WHERE worker.workspace = :workspace AND worker.worker = :worker AND worker.superseded_by <> '')
 ORDER BY wake_at, run_id LIMIT :limit {{skip_locked}};
 
 -- Active runs whose deadline has passed. `wake_at` is never later than the deadline, so the index of what is due finds
@@ -89,10 +92,17 @@ SELECT wake_at FROM run
 WHERE workspace = :workspace AND wake_at > :now {{and_waking}}
 ORDER BY wake_at LIMIT 1;
 
+-- Fences the owners of a range of names off: their runs are due at once, under another epoch.
 -- name: run_take_over
+UPDATE run SET wake_at = {{least}}(wake_at, :now), epoch = epoch + :stride
+WHERE workspace = :workspace AND wake_at < {{never}} AND status = 'PENDING' AND parked = 0
+    AND worker >= :first AND worker < :end AND worker <> :worker;
+
+-- Ends the leases of a worker that does not report any more. The next claim raises the epoch.
+-- name: run_lose
 UPDATE run SET wake_at = :now
 WHERE workspace = :workspace AND wake_at > :now AND wake_at < {{never}} AND status = 'PENDING'
-    AND parked = 0 AND worker >= :first AND worker < :end AND worker <> :worker;
+    AND parked = 0 AND worker = :worker;
 
 -- name: run_beat
 UPDATE run SET wake_at = {{least}}(:lease_until, {{until_deadline}})

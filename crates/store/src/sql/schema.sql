@@ -162,6 +162,7 @@ CREATE TABLE queue (
     priorities {{int}} NOT NULL,
     partitioned {{int}} NOT NULL,
     paused {{int}} NOT NULL,
+    definition {{text}},
     updated_at {{int}} NOT NULL,
     PRIMARY KEY (workspace, name)
 ) {{end}};
@@ -198,8 +199,11 @@ CREATE TABLE worker (
     worker {{key}} NOT NULL,
     app_version {{key}} NOT NULL,
     workflows {{text}} NOT NULL,
+    lease_us {{int}} NOT NULL,
     started_at {{int}} NOT NULL,
     seen_at {{int}} NOT NULL,
+    superseded_by {{key}} NOT NULL,
+    lost {{int}} NOT NULL,
     PRIMARY KEY (workspace, worker)
 ) {{end}};
 

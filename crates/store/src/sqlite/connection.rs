@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::dialect::Dialect;
 use crate::error::Error;
@@ -47,6 +47,13 @@ fn in_file(error: Error, place: &str) -> Error {
 
 pub(super) fn open_file(path: &Path) -> Result<Connection, Error> {
     Connection::open(path)
+        .map_err(|e| Error::Refused(format!("cannot open the SQLite file {}: {e}", path.display())))
+}
+
+/// Opens a file that is there already: one that was removed is not made anew.
+pub(super) fn open_again(path: &Path) -> Result<Connection, Error> {
+    let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE;
+    Connection::open_with_flags(path, flags)
         .map_err(|e| Error::Refused(format!("cannot open the SQLite file {}: {e}", path.display())))
 }
 

@@ -199,6 +199,7 @@ async fn a_run_goes_from_start_to_finish(database: &Database) {
         worker: "me#1".into(),
         app_version: String::new(),
         workflows: vec!["flow".into()],
+        lease: std::time::Duration::from_secs(60),
         leases: vec![("a".into(), 1), ("b".into(), 1)],
         lease_until: at(2_000_000),
         now: at(250),
@@ -326,6 +327,7 @@ async fn r083_runs_that_cross_get_by(database: &Database) {
                     worker: "me#1".into(),
                     app_version: String::new(),
                     workflows: vec!["flow".into()],
+                    lease: std::time::Duration::from_secs(60),
                     leases: (0..PARENTS).rev().map(|n| (format!("p{n}"), 1)).collect(),
                     lease_until: at(2_000_000),
                     now: at(6),
@@ -400,7 +402,7 @@ async fn texts_survive_as_they_are(database: &Database) {
         worker: "a_b\\%#2".into(),
         now: at(50),
     };
-    assert_eq!(store.ask(over).await.unwrap(), TakenOver(1));
+    assert_eq!(store.ask(over).await.unwrap(), TakenOver { runs: 1, former: Vec::new() });
     assert_eq!(run(&store, "x").await.unwrap().wake_at, at(50));
     let long = Start { run_id: "k".repeat(4000), ..start("", false) };
     if database.kind == Kind::Mysql {

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 
 use steadfast_core::CommandStatus;
 use steadfast_store::op::{
-    Advanced, Cancelled, CommandCancelled, Debounced, Decided, Depended, Forked, Outbox,
-    OutboxSettled, ResolvedEffect, Resumed, Retained, Sealed, Signalled, SinkSet, SlotTaken, Spent,
-    Started, Submitted, Supplied, Suspended, TakenBack, TimedOut, TriggerPut, Written,
+    Advanced, Cancelled, CommandCancelled, Debounced, Decided, Depended, Forked, LeasesEnded,
+    Outbox, OutboxSettled, QueueChange, ResolvedEffect, Resumed, Retained, Sealed, Signalled,
+    SinkSet, SlotTaken, Spent, Started, Submitted, Supplied, Suspended, TakenBack, TimedOut,
+    TriggerPut, Written,
 };
 use steadfast_store::{Error, Reply};
 
@@ -71,6 +72,11 @@ pub const KINDS: &[&str] = &[
     "take over none",
     "heartbeat kept",
     "heartbeat lost",
+    "heartbeat superseded",
+    "end no lease",
+    "end leases",
+    "end leases of one that reports",
+    "peers",
     "record done",
     "record fenced",
     "record refused",
@@ -113,6 +119,9 @@ pub const KINDS: &[&str] = &[
     "free no",
     "queue created",
     "queue changed",
+    "queue defined",
+    "queue redefined",
+    "queue kept",
     "purge some",
     "purge none",
     "get some",
@@ -232,7 +241,12 @@ fn kind(reply: &Result<Reply, Error>) -> &'static str {
         Reply::Wake(claimed) if !claimed.exhausted.is_empty() => "wake exhausted",
         Reply::Wake(claimed) if !claimed.overdue.is_empty() => "wake overdue",
         Reply::Wake(claimed) => either(claimed.runs.is_empty(), "wake none", "wake some"),
-        Reply::TakeOver(over) => either(over.0 > 0, "take over some", "take over none"),
+        Reply::TakeOver(over) => either(over.runs > 0, "take over some", "take over none"),
+        Reply::Heartbeat(beaten) if beaten.superseded_by.is_some() => "heartbeat superseded",
+        Reply::EndLeases(LeasesEnded::Done(0)) => "end no lease",
+        Reply::EndLeases(LeasesEnded::Done(_)) => "end leases",
+        Reply::EndLeases(LeasesEnded::Reports) => "end leases of one that reports",
+        Reply::ListPeers(_) => "peers",
         Reply::Heartbeat(beaten) => {
             either(beaten.lost.is_empty(), "heartbeat kept", "heartbeat lost")
         }
@@ -263,6 +277,11 @@ fn kind(reply: &Result<Reply, Error>) -> &'static str {
         Reply::TakeSlot(SlotTaken::Fenced) => "slot fenced",
         Reply::TakeSlot(SlotTaken::NoQueue) => "slot no queue",
         Reply::FreeSlot(freed) => either(freed.0, "free yes", "free no"),
+        Reply::DefineQueue(defined) => match defined.change {
+            QueueChange::Created => "queue defined",
+            QueueChange::Redefined => "queue redefined",
+            QueueChange::Kept => "queue kept",
+        },
         Reply::PutQueue(put) => either(put.created, "queue created", "queue changed"),
         Reply::Purge(purged) => either(purged.0 > 0, "purge some", "purge none"),
         Reply::GetRun(found) => either(found.0.is_some(), "get some", "get none"),

@@ -10,6 +10,7 @@ pub(super) mod command;
 mod govern;
 mod owner;
 pub(super) mod publish;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,9 +18,9 @@ use std::time::Duration;
 use steadfast_core::{Error, RunStatus, Timestamp};
 use steadfast_store::op::{
     Advanced, Cancel, Claimed, Debounce, Dequeue, Fork, FreeSlot, GetEnds, GetRun, GetValue,
-    Heartbeat, InLine, InspectQueue, Lease, ListQueues, ListRuns, ListSteps, ListWorkers, Load,
+    InLine, InspectQueue, Lease, ListPeers, ListQueues, ListRuns, ListSteps, ListWorkers, Load,
     Purge, PutQueue, QueueRow, ReadStream, Release, Released, Resume, RunFilter, Signal, Start,
-    Started, Submitted, TakeOver, TakeSlot, TimeOut, TriggerPut, Wake,
+    Started, Submitted, TakeSlot, TimeOut, TriggerPut, Wake,
 };
 use steadfast_store::{Op, Reply};
 
@@ -49,6 +50,10 @@ pub(super) struct Generator {
     leases: Vec<Lease>,
     /// Those that are good now.
     good: Vec<Lease>,
+    /// The workers that reported, as far as was asked, and when.
+    reports: Vec<(String, Timestamp)>,
+    /// The queue that was defined last.
+    defined: Option<QueueRow>,
     /// Queues that are made first.
     unmade: Vec<&'static str>,
     /// The versions that triggers have by now.
@@ -81,6 +86,8 @@ impl Generator {
             now: 1_700_000_000 * SECOND,
             leases: Vec::new(),
             good: Vec::new(),
+            reports: Vec::new(),
+            defined: None,
             versions: BTreeMap::new(),
             written: None,
             taking: None,
@@ -124,7 +131,10 @@ impl Generator {
             15..18 => Op::Debounce(self.debounce()),
             18..27 => Op::Dequeue(self.dequeue()),
             27..34 => Op::Wake(self.wake()),
-            34..36 => Op::TakeOver(self.take_over()),
+            34..36 => match self.places.below(10) {
+                0..3 => Op::EndLeases(self.end_leases()),
+                _ => Op::TakeOver(self.take_over()),
+            },
             36..39 => Op::Heartbeat(self.heartbeat()),
             39..56 => Op::Record(self.record()),
             56..60 => Op::Finish(self.finish()),
@@ -148,7 +158,13 @@ impl Generator {
                 let (lease, step) = (self.lease(), self.random.number(0, 2));
                 Op::FreeSlot(FreeSlot { lease, step })
             }
-            89..91 => Op::PutQueue(self.put_queue()),
+            89..91 => {
+                let PutQueue { workspace, queue, now } = self.put_queue();
+                match self.places.below(10) {
+                    0..5 => Op::DefineQueue(self.define_queue(queue)),
+                    _ => Op::PutQueue(PutQueue { workspace, queue, now }),
+                }
+            }
             91..93 => Op::Purge(self.purge()),
             _ => self.read(),
         }
@@ -173,6 +189,10 @@ impl Generator {
                     epoch: run.epoch,
                 }));
             }
+            Reply::ListPeers(peers) => {
+                let seen = peers.0.iter().map(|peer| (peer.worker.clone(), peer.seen_at));
+                self.reports = seen.collect();
+            }
             reply => self.learn_outward(reply),
         }
     }
@@ -189,8 +209,10 @@ impl Generator {
         self.random.text(&["0", "1", "\"z \"", "{\"b\":1,\"a\":[2]}", "\"\\u0000é\""])
     }
 
+    /// Some by a clock that is ahead.
     fn lease_until(&mut self) -> Timestamp {
-        Timestamp::from_micros(self.now + self.random.number(5, 60) * SECOND)
+        let ahead = if self.places.chance(5) { 3600 } else { 0 };
+        Timestamp::from_micros(self.now + (self.random.number(5, 60) + ahead) * SECOND)
     }
 
     fn lease(&mut self) -> Lease {
@@ -317,34 +339,6 @@ impl Generator {
         }
     }
 
-    fn take_over(&mut self) -> TakeOver {
-        let worker = self.random.text(WORKERS);
-        let name = self.random.text(&["w", "W", "v", "_", "%", ""]);
-        TakeOver { workspace: self.ws(), name, worker, now: self.now() }
-    }
-
-    fn heartbeat(&mut self) -> Heartbeat {
-        let (mut leases, worker) = (Vec::new(), self.random.text(WORKERS));
-        for _ in 0..self.random.below(5) {
-            let lease = self.lease();
-            if lease.worker == worker || self.random.chance(10) {
-                leases.push((lease.run_id, lease.epoch));
-            }
-        }
-        let app_version = self.random.text(VERSIONS);
-        let workflows = workflows(&mut self.random);
-        let lease_until = self.lease_until();
-        Heartbeat {
-            workspace: self.ws(),
-            worker,
-            app_version,
-            workflows,
-            leases,
-            lease_until,
-            now: self.now(),
-        }
-    }
-
     fn cancel(&mut self) -> Cancel {
         let reason = Error::app(self.random.text(&["stop", "enough"]));
         let run_id = if self.random.chance(50) { self.lease().run_id } else { self.run_id() };
@@ -415,21 +409,6 @@ impl Generator {
         }
     }
 
-    fn put_queue(&mut self) -> PutQueue {
-        let r = &mut self.random;
-        let name = r.text(&["default", "q", "q", "p", "p"]);
-        let queue = QueueRow {
-            concurrency: r.maybe(40, |r| r.number(0, 4)),
-            worker_concurrency: r.maybe(20, |r| r.number(0, 2)),
-            rate: r.maybe(30, |r| (r.number(0, 3), Duration::from_secs(r.below(30) + 1))),
-            priorities: r.chance(50),
-            partitioned: r.chance(if name == "p" { 85 } else { 10 }),
-            paused: r.chance(8),
-            name,
-        };
-        PutQueue { workspace: self.ws(), queue, now: self.now() }
-    }
-
     fn purge(&mut self) -> Purge {
         let back = self.random.number(0, 60) * SECOND;
         let limit = usize::try_from(self.random.below(6)).unwrap();
@@ -469,6 +448,11 @@ impl Generator {
             7 => {
                 let (queue, partition) = (self.random.text(QUEUES), self.random.text(PARTITIONS));
                 Op::InspectQueue(InspectQueue { workspace, queue, partition, now })
+            }
+            _ if self.places.chance(50) => {
+                let worker = self.places.text(WORKERS);
+                let after = self.places.text(&["", "", "v#1"]);
+                Op::ListPeers(ListPeers { workspace, worker, after })
             }
             _ => {
                 let since = Timestamp::from_micros(self.now - 100 * SECOND);

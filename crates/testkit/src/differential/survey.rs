@@ -6,9 +6,9 @@ use steadfast_core::Timestamp;
 use steadfast_store::Op;
 use steadfast_store::op::{
     CommandRef, GetCommand, GetValue, InspectQueue, ListActivities, ListApprovals, ListBudgets,
-    ListCommands, ListDead, ListEffects, ListEvents, ListInvocations, ListQueues, ListRuns,
-    ListSinks, ListSlots, ListSteps, ListTriggers, ListWorkers, Load, ReadChain, ReadStream,
-    RunFilter,
+    ListCommands, ListDead, ListEffects, ListEvents, ListInvocations, ListPeers, ListQueues,
+    ListRuns, ListSinks, ListSlots, ListSteps, ListTriggers, ListWorkers, Load, ReadChain,
+    ReadStream, RunFilter,
 };
 
 use super::generate::command::TRIGGERS;
@@ -22,6 +22,7 @@ pub(super) fn questions(workspace: &str, now: Timestamp) -> Vec<Op> {
         Op::ListRuns(list),
         Op::ListQueues(ListQueues { workspace: ws() }),
         Op::ListWorkers(ListWorkers { workspace: ws(), since: Timestamp::from_micros(0) }),
+        Op::ListPeers(ListPeers { workspace: ws(), worker: String::new(), after: String::new() }),
     ];
     let limit = 1000;
     asked.extend([

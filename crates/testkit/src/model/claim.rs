@@ -4,19 +4,12 @@
 //! wake-ups; a run whose attempts are used up is parked instead of claimed.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use steadfast_core::{Error, ErrorClass, RunEvent, RunStatus, Timestamp, limits};
-use steadfast_store::op::{
-    Beaten, Claimed, Dequeue, Heartbeat, InLine, QueueRow, RunRow, TakeOver, TakenOver, Wake,
-    WorkerRow,
-};
+use steadfast_store::op::{Claimed, Dequeue, InLine, QueueRow, RunRow, Wake};
 
 use super::start::first_of;
-use super::{Model, all_of, key};
-
-/// A worker that was silent for so long is forgotten when a new one reports.
-const FORGOTTEN: Duration = Duration::from_secs(86_400);
+use super::{Model, key};
 
 /// Who claims, and until when.
 struct Claimant<'a> {
@@ -186,7 +179,8 @@ impl Model {
             .cloned()
             .collect();
         due.sort_by(|a, b| (a.wake_at, &a.run_id).cmp(&(b.wake_at, &b.run_id)));
-        due.truncate(op.limit);
+        let is_superseded = self.is_superseded(&op.workspace, &op.worker);
+        due.truncate(if is_superseded { 0 } else { op.limit });
         let by = Claimant {
             workspace: &op.workspace,
             worker: &op.worker,
@@ -246,84 +240,6 @@ impl Model {
         };
         let has = op.worker_has.iter().filter(counts).map(|(_, _, runs)| runs).sum();
         Some(((run.queue.clone(), partition.to_owned()), has, limit))
-    }
-
-    pub(super) fn take_over(&mut self, op: &TakeOver) -> TakenOver {
-        let left: Vec<_> = self
-            .runs_of(&op.workspace)
-            .filter(|run| run.status == RunStatus::Pending && !run.parked)
-            .filter(|run| run.wake_at > op.now && run.wake_at < Timestamp::NEVER)
-            .filter(|run| run.worker != op.worker)
-            .filter(|run| {
-                run.worker.strip_prefix(&op.name).is_some_and(|tail| tail.starts_with('#'))
-            })
-            .map(|run| key(&op.workspace, &run.run_id))
-            .collect();
-        for at in &left {
-            self.runs.edit(at, |run| run.wake_at = op.now);
-        }
-        TakenOver(left.len() as u64)
-    }
-
-    pub(super) fn heartbeat(&mut self, op: &Heartbeat) -> Beaten {
-        self.log.hear_of(&op.worker);
-        self.report(op);
-        let mut lost = Vec::new();
-        for (run_id, epoch) in &op.leases {
-            let at = key(&op.workspace, run_id);
-            let mine = self.runs.get(&at).is_some_and(|run| {
-                run.status == RunStatus::Pending && run.worker == op.worker && run.epoch == *epoch
-            });
-            if !mine {
-                lost.push(run_id.clone());
-                continue;
-            }
-            // A heartbeat that arrives late must not take back what a later one has given.
-            self.runs.edit(&at, |run| {
-                let until = op.lease_until.min(run.deadline_at.unwrap_or(Timestamp::NEVER));
-                run.wake_at = run.wake_at.max(until);
-            });
-            let slots: Vec<_> = self
-                .slots
-                .range(all_of(&op.workspace, run_id))
-                .filter(|(_, slot)| slot.worker == op.worker && slot.epoch == *epoch)
-                .filter(|(_, slot)| slot.until > op.now)
-                .map(|(at, _)| at.clone())
-                .collect();
-            for at in &slots {
-                self.slots.edit(at, |slot| slot.until = slot.until.max(op.lease_until));
-            }
-        }
-        Beaten { lost }
-    }
-
-    fn report(&mut self, op: &Heartbeat) {
-        let me = key(&op.workspace, &op.worker);
-        let known = self.workers.edit(&me, |row| {
-            row.app_version.clone_from(&op.app_version);
-            row.workflows.clone_from(&op.workflows);
-            row.seen_at = op.now;
-        });
-        if known {
-            return;
-        }
-        let row = WorkerRow {
-            worker: op.worker.clone(),
-            app_version: op.app_version.clone(),
-            workflows: op.workflows.clone(),
-            started_at: op.now,
-            seen_at: op.now,
-        };
-        self.workers.put(me, row);
-        let silent: Vec<_> = self
-            .workers
-            .iter()
-            .filter(|((ws, _), row)| *ws == op.workspace && row.seen_at < op.now.before(FORGOTTEN))
-            .map(|(at, _)| at.clone())
-            .collect();
-        for at in &silent {
-            self.workers.remove(at);
-        }
     }
 }
 

@@ -82,6 +82,16 @@ impl Model {
         self.tell_audit(&op.workspace, id, event_type, &payload, &op.actor, op.now);
     }
 
+    /// Lets others take the sinks of workers at once.
+    pub(super) fn free_sinks(&mut self, workspace: &str, which: &dyn Fn(&str) -> bool) {
+        let sinks = self.outward.sinks.iter();
+        let theirs = sinks.filter(|((ws, _), sink)| ws == workspace && which(&sink.owner));
+        let theirs: Vec<_> = theirs.map(|(at, _)| at.clone()).collect();
+        for at in &theirs {
+            self.outward.sinks.edit(at, |sink| sink.lease_until = Timestamp::from_micros(0));
+        }
+    }
+
     pub(super) fn take_outbox(&mut self, op: &TakeOutbox) -> Outbox {
         let (ws, at) = (op.workspace.as_str(), key(&op.workspace, &op.sink));
         let Some(sink) = self.outward.sinks.get(&at).cloned() else {

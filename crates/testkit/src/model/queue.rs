@@ -5,8 +5,8 @@
 
 use steadfast_core::{RunStatus, Timestamp};
 use steadfast_store::op::{
-    FreeSlot, Freed, Holder, InspectQueue, ListQueues, PutQueue, QueuePut, QueueReport, QueueRow,
-    Queues, RunRow, SlotTaken, TakeSlot,
+    DefineQueue, FreeSlot, Freed, Holder, InspectQueue, ListQueues, PutQueue, QueueChange,
+    QueueDefined, QueuePut, QueueReport, QueueRow, Queues, RunRow, SlotTaken, TakeSlot,
 };
 
 use super::{Model, Slot, key, numbered};
@@ -68,7 +68,8 @@ impl Model {
             .collect()
     }
 
-    /// Starts inside the window that ends now; its far end is not part of it.
+    /// Starts inside the window that ends now; its far end is not part of it. A start that is more
+    /// than a period ahead is in none: the clock that noted it was ahead.
     fn recent_starts(
         &self,
         workspace: &str,
@@ -83,7 +84,7 @@ impl Model {
         self.starts
             .range(of(0)..=of(u64::MAX))
             .map(|(_, at)| *at)
-            .filter(|at| *at > now.before(period))
+            .filter(|at| *at > now.before(period) && *at <= now.after(period))
             .collect()
     }
 
@@ -102,7 +103,7 @@ impl Model {
         let old: Vec<_> = self
             .starts
             .range(of(0)..=of(u64::MAX))
-            .filter(|(_, at)| **at <= now.before(period))
+            .filter(|(_, at)| **at <= now.before(period) || **at > now.after(period))
             .map(|(at, _)| at.clone())
             .collect();
         for at in &old {
@@ -157,18 +158,58 @@ impl Model {
     pub(super) fn put_queue(&mut self, op: &PutQueue) -> QueuePut {
         let at = key(&op.workspace, &op.queue.name);
         let created = !self.queues.has(&at);
-        self.queues.put(at, op.queue.clone());
-        if !op.queue.partitioned {
+        self.set_queue(&op.workspace, &op.queue);
+        QueuePut { created }
+    }
+
+    /// A definition changes what it says otherwise than the last one did.
+    pub(super) fn define_queue(&mut self, op: &DefineQueue) -> QueueDefined {
+        let (at, next) = (key(&op.workspace, &op.queue.name), &op.queue);
+        let last = self.definitions.get(&at).cloned();
+        let Some(found) = self.queues.get(&at).cloned() else {
+            self.definitions.put(at, next.clone());
+            self.set_queue(&op.workspace, next);
+            return QueueDefined { change: QueueChange::Created, queue: next.clone() };
+        };
+        if last.as_ref() == Some(next) {
+            return QueueDefined { change: QueueChange::Kept, queue: found };
+        }
+        let (mut queue, last) = (found, last.unwrap_or_default());
+        if next.concurrency != last.concurrency {
+            queue.concurrency = next.concurrency;
+        }
+        if next.worker_concurrency != last.worker_concurrency {
+            queue.worker_concurrency = next.worker_concurrency;
+        }
+        if next.rate != last.rate {
+            queue.rate = next.rate;
+        }
+        if next.priorities != last.priorities {
+            queue.priorities = next.priorities;
+        }
+        if next.partitioned != last.partitioned {
+            queue.partitioned = next.partitioned;
+        }
+        if next.paused != last.paused {
+            queue.paused = next.paused;
+        }
+        self.definitions.put(at, next.clone());
+        self.set_queue(&op.workspace, &queue);
+        QueueDefined { change: QueueChange::Redefined, queue }
+    }
+
+    fn set_queue(&mut self, workspace: &str, queue: &QueueRow) {
+        self.queues.put(key(workspace, &queue.name), queue.clone());
+        if !queue.partitioned {
             let waiting: Vec<_> = self
-                .waiting(&op.workspace, &op.queue.name)
+                .waiting(workspace, &queue.name)
                 .filter(|run| !run.partition.is_empty())
-                .map(|run| key(&op.workspace, &run.run_id))
+                .map(|run| key(workspace, &run.run_id))
                 .collect();
             for at in &waiting {
                 self.runs.edit(at, |run| run.partition.clear());
             }
         }
-        QueuePut { created }
     }
 
     pub(super) fn list_queues(&self, op: &ListQueues) -> Queues {
@@ -211,6 +252,7 @@ impl Model {
             waiting: count(
                 self.waiting(ws, &op.queue).filter(|run| run.partition == partition).count(),
             ),
+            defined: self.definitions.get(&key(ws, &op.queue)).cloned(),
             queue,
         }
     }

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use steadfast_core::{RunStatus, Timestamp, limits};
 use steadfast_store::op::{
-    Ends, FoundRun, FoundValue, GetEnds, GetRun, GetValue, ListRuns, ListSteps, ListWorkers, Load,
-    Loaded, PendingSignal, ReadStream, RunFilter, RunPage, RunRow, StepPage, StreamPage, Workers,
+    Ends, FoundRun, FoundValue, GetEnds, GetRun, GetValue, ListRuns, ListSteps, Load, Loaded,
+    PendingSignal, ReadStream, RunFilter, RunPage, RunRow, StepPage, StreamPage,
 };
 
 use super::{Model, all_of, numbered};
@@ -107,12 +107,6 @@ impl Model {
         // Nothing can be appended any more, and nothing was left for another page.
         let over = self.run(&op.workspace, &op.run_id).is_none_or(|run| run.status.is_terminal());
         StreamPage { closed: ended || (over && read.len() < limit), items }
-    }
-
-    pub(super) fn list_workers(&self, op: &ListWorkers) -> Workers {
-        let of_workspace = self.workers.iter().filter(|((ws, _), _)| *ws == op.workspace);
-        let rows = of_workspace.map(|(_, row)| row).filter(|row| row.seen_at >= op.since);
-        Workers(rows.cloned().collect())
     }
 }
 

@@ -5,8 +5,8 @@
 use steadfast_core::Timestamp;
 use steadfast_core::driver::{Kind, RecordState};
 use steadfast_store::op::{
-    Cancel, Cancelled, Debounced, Entry, Freed, Lease, Signalled, SlotTaken, Started, Suspended,
-    TimeOut, TimedOut, With, Written,
+    Cancel, Cancelled, Debounced, Entry, Freed, Lease, LeasesEnded, Signalled, SlotTaken, Started,
+    Suspended, TakenOver, TimeOut, TimedOut, With, Written,
 };
 use steadfast_store::{Op, Reply};
 
@@ -96,6 +96,9 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant { reuses_epochs: true, ..none("epoch_not_raised_after_a_crash") },
     twists("claim_after_a_crash_gives_the_old_row", gives_the_old_row),
     answer!("heartbeat_ignores_loss", Heartbeat, |it| it.lost.clear()),
+    answer!("successor_not_named", Heartbeat, |it| it.superseded_by = None),
+    say!("take_over_takes_nothing", TakeOver, TakenOver { runs: 0, former: Vec::new() }),
+    say!("silent_worker_keeps_its_leases", EndLeases, LeasesEnded::Done(0)),
     twists("two_claimers_same_run", claims_again),
     bends("lease_never_expires", |_, op| Bent::Do(leased_until(op, Timestamp::NEVER))),
     bends("lease_expires_at_once", |_, op| Bent::Do(leased_until(op, Timestamp::default()))),
@@ -155,6 +158,7 @@ pub const MUTANTS: &[Mutant] = &[
     change!("rate_ignored", PutQueue, |it| it.queue.rate = None),
     change!("priority_ignored", PutQueue, |it| it.queue.priorities = false),
     change!("pause_ignored", PutQueue, |it| it.queue.paused = false),
+    change!("definition_loses_a_limit", DefineQueue, |it| it.queue.concurrency = None),
     change!("partitions_ignored", PutQueue, |it| it.queue.partitioned = false),
     say!("slot_limit_ignored", TakeSlot, SlotTaken::Done),
     say!("slot_never_freed", FreeSlot, Freed(true)),

@@ -30,6 +30,7 @@ mod stub;
 mod trials;
 mod values;
 mod versions;
+mod workers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -60,6 +61,7 @@ pub fn cases() -> Vec<(&'static str, Case)> {
         answers::CASES,
         messages::CASES,
         queues::CASES,
+        workers::CASES,
         commands::CASES,
         schedules::CASES,
         shared::CASES,
@@ -123,8 +125,8 @@ impl Fixture {
     }
 }
 
-/// A world whose time is set by hand.
-pub use clock::Clock;
+/// Worlds whose time is set by hand, or is wrong.
+pub use clock::{Clock, Offset};
 
 /// A process that dies drops nothing. Dropped, a program gives its runs back.
 fn dies(program: Steadfast) {

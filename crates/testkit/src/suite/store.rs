@@ -11,6 +11,7 @@ mod bounds;
 mod claim;
 mod deadline;
 mod debounce;
+mod define;
 mod fence;
 mod fork;
 mod keys;
@@ -28,6 +29,7 @@ mod signal;
 mod sinks;
 mod start;
 mod steer;
+mod worker;
 
 use std::panic::AssertUnwindSafe;
 
@@ -52,8 +54,10 @@ const GROUPS: &[&[(&str, CaseFn)]] = &[
     debounce::CASES,
     claim::CASES,
     limit::CASES,
+    define::CASES,
     partition::CASES,
     lease::CASES,
+    worker::CASES,
     deadline::CASES,
     fence::CASES,
     record::CASES,

@@ -44,7 +44,13 @@ impl Known {
                 return self.claimed(&By { tick, worker, until, now, dequeued: false }, claimed);
             }
             (Op::TakeOver(op), Reply::TakeOver(_)) => self.taken_over(op),
-            (Op::Heartbeat(op), Reply::Heartbeat(beaten)) => return self.beaten(op, &beaten.lost),
+            (Op::Heartbeat(op), Reply::Heartbeat(beaten)) => return self.beaten(op, beaten),
+            (Op::EndLeases(op), Reply::EndLeases(op::LeasesEnded::Done(_))) => {
+                let mine = |run: &&mut Held| run.worker == op.worker && !run.over && !run.parked;
+                for run in self.runs.values_mut().filter(mine) {
+                    run.until = run.until.min(op.now);
+                }
+            }
             (Op::Record(op), Reply::Record(Written::Done)) => {
                 self.owner_in_time(&op.lease, "Record", op.now)?;
                 return self.entries(tick, &op.lease, &op.entries);
@@ -87,6 +93,9 @@ impl Known {
                 self.runs.entry(op.run_id.clone()).or_insert(run);
             }
             (Op::Signal(op), Reply::Signal(signalled)) => return self.signalled(op, signalled),
+            (Op::DefineQueue(op), Reply::DefineQueue(defined)) => {
+                self.queues.insert(op.queue.name.clone(), defined.queue.clone());
+            }
             (Op::PutQueue(op), _) => {
                 self.queues.insert(op.queue.name.clone(), op.queue.clone());
             }
@@ -213,15 +222,32 @@ impl Known {
     }
 
     fn taken_over(&mut self, op: &op::TakeOver) {
+        let earlier = |worker: &str| {
+            let of_name = worker.strip_prefix(&op.name).is_some_and(|id| id.starts_with('#'));
+            of_name && worker != op.worker
+        };
+        self.fenced_off(earlier, op.now);
+    }
+
+    /// The owners write nothing more to their runs, and anybody may claim those.
+    fn fenced_off(&mut self, owner: impl Fn(&str) -> bool, now: Timestamp) {
         for run in self.runs.values_mut().filter(|run| !run.over && !run.parked) {
-            let earlier = run.worker.strip_prefix(&op.name).is_some_and(|id| id.starts_with('#'));
-            if earlier && run.worker != op.worker {
-                run.until = run.until.min(op.now);
+            if owner(&run.worker) {
+                run.until = run.until.min(now);
+                run.epoch += 1;
             }
         }
     }
 
-    fn beaten(&mut self, op: &op::Heartbeat, lost: &[String]) -> Judged {
+    fn beaten(
+        &mut self,
+        op: &op::Heartbeat,
+        op::Beaten { lost, superseded_by }: &op::Beaten,
+    ) -> Judged {
+        if superseded_by.is_some() {
+            self.fenced_off(|worker| worker == op.worker, op.now);
+            return Ok(());
+        }
         for (id, epoch) in &op.leases {
             let run = self.runs.entry(id.clone()).or_default();
             let mine = run.worker == op.worker && run.epoch == *epoch && !run.over && !run.parked;

@@ -57,3 +57,39 @@ impl Env for Clock {
         (n ^ (n >> 31)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
     }
 }
+
+/// [`Env`] on tokio, whose time of day is wrong.
+pub struct Offset {
+    by_us: i64,
+    tokio: TokioEnv,
+}
+
+impl Offset {
+    /// Ahead by so much.
+    pub fn ahead(by: Duration) -> Self {
+        Self { by_us: steadfast_core::time::micros(by), tokio: TokioEnv::current() }
+    }
+
+    /// Behind by so much.
+    pub fn behind(by: Duration) -> Self {
+        Self { by_us: -steadfast_core::time::micros(by), tokio: TokioEnv::current() }
+    }
+}
+
+impl Env for Offset {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.tokio.now().as_micros() + self.by_us)
+    }
+
+    fn sleep(&self, d: Duration) -> BoxFuture<'static, ()> {
+        self.tokio.sleep(d)
+    }
+
+    fn spawn(&self, name: &'static str, task: BoxFuture<'static, ()>) {
+        self.tokio.spawn(name, task);
+    }
+
+    fn random(&self) -> u64 {
+        self.tokio.random()
+    }
+}

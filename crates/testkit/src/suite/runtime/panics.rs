@@ -150,7 +150,7 @@ async fn a_step_that_panics_is_tried_again_as_its_policy_says(f: Fixture) {
 async fn rescued(cx: Cx, how: String) -> Result<Error> {
     let failed: Result<u32> = match how.as_str() {
         "step" => cx.step("x", || async { boom::<Result<u32>>() }).await,
-        "step made" => cx.step("x", || boom::<std::future::Ready<Result<u32>>>()).await,
+        "step made" => cx.step("x", boom::<std::future::Ready<Result<u32>>>).await,
         "waiting step" => {
             let body = || async {
                 tokio::time::sleep(Duration::from_millis(20)).await;

@@ -25,6 +25,7 @@ case_table! {
     a_full_queue_is_explained_with_its_holders,
     steps_hold_slots_of_a_queue,
     a_missing_queue_is_refused,
+    what_an_operator_changed_outlasts_a_restart,
 }
 
 /// Watches how many are inside, and in which order they came.
@@ -365,5 +366,40 @@ async fn a_missing_queue_is_refused(on: Fixture) {
     let zero = fabric.put_queue(Queue::new("q").concurrency(0)).await.unwrap_err();
     assert_eq!(zero.code(), "SF-0117");
     assert!(fabric.queues().await.unwrap().is_empty(), "nothing changed");
+    fabric.shutdown().await;
+}
+
+/// As schedules do.
+async fn what_an_operator_changed_outlasts_a_restart(on: Fixture) {
+    let gauge = Arc::new(Gauge::default());
+    let start = async |queue: Queue| {
+        let fabric = on.fabric().workflow(passes).state(gauge.clone());
+        fabric.queue(queue).start().await.unwrap()
+    };
+    let defined = || Queue::new("q").concurrency(3);
+    start(defined()).await.shutdown().await;
+    let operator = on.client();
+    let shown = operator.queue("q").await.unwrap().unwrap();
+    assert_eq!((shown.queue.clone(), shown.defined), (defined(), Some(defined())));
+    operator.put_queue(shown.queue.concurrency(1).paused(true)).await.unwrap();
+    let fabric = start(defined()).await;
+    let run = fabric.start(passes, 7).queue("q").await.unwrap();
+    let shown = fabric.queue("q").await.unwrap().unwrap();
+    assert!(shown.is_changed() && shown.queue.is_paused(), "{shown:?}");
+    assert_eq!(shown.defined, Some(defined()));
+    let paused = fabric.explain(run.id()).await.unwrap();
+    assert_eq!(paused.rule, Rule::QueuePaused);
+    fabric.shutdown().await;
+    // New code with another limit: the pause is the operator's still.
+    let fabric = start(defined().concurrency(2)).await;
+    let shown = fabric.queue("q").await.unwrap().unwrap();
+    assert_eq!(shown.queue, defined().concurrency(2).paused(true));
+    assert_eq!(fabric.explain(run.id()).await.unwrap().rule, Rule::QueuePaused);
+    operator.put_queue(shown.queue.paused(false)).await.unwrap();
+    fabric.shutdown().await;
+    let fabric = start(defined().concurrency(2)).await;
+    assert_eq!(run.result_within(SOON).await.unwrap(), 7);
+    assert!(!fabric.queue("q").await.unwrap().unwrap().is_changed());
+    assert!(fabric.queue("nowhere").await.unwrap().is_none());
     fabric.shutdown().await;
 }

@@ -3,8 +3,7 @@
 use steadfast_core::{ErrorClass, RunStatus};
 use steadfast_store::Store;
 use steadfast_store::op::{
-    Beaten, Dequeue, Heartbeat, ListWorkers, QueueRow, Release, Released, Resume, Resumed, Start,
-    TakeOver, TakenOver, Wake, WorkerRow, Written,
+    Beaten, Dequeue, Heartbeat, QueueRow, Release, Released, Resume, Resumed, Start, Wake, Written,
 };
 
 use super::kit::{Kit, at, ids, plain};
@@ -26,11 +25,6 @@ super::table! {
     a_wake_says_what_comes_next,
     a_heartbeat_extends_leases_and_names_lost_ones,
     a_heartbeat_with_an_old_epoch_extends_nothing,
-    a_restarted_worker_takes_over_its_earlier_incarnations,
-    a_take_over_matches_names_exactly,
-    a_take_over_leaves_suspended_runs_alone,
-    workers_are_listed_while_they_report,
-    a_worker_that_was_silent_for_a_day_is_forgotten,
 }
 
 /// A heartbeat that extends leases by a minute.
@@ -40,6 +34,7 @@ pub(super) fn beat(k: &Kit<'_>, worker: &str, leases: &[(&str, i64)], now: i64) 
         worker: worker.to_owned(),
         app_version: "v1".to_owned(),
         workflows: super::kit::workflows(),
+        lease: super::kit::secs(60),
         leases: leases.iter().map(|(id, epoch)| ((*id).to_owned(), *epoch)).collect(),
         lease_until: at(now + 60),
         now: at(now),
@@ -255,7 +250,7 @@ async fn a_heartbeat_extends_leases_and_names_lost_ones(store: &dyn Store) {
     let leases = [("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1), ("nowhere", 1)];
     let beaten = k.ask(beat(&k, "w1", &leases, 70)).await;
     let lost = ["a", "b", "e", "nowhere"].map(str::to_owned).to_vec();
-    assert_eq!(beaten, Beaten { lost });
+    assert_eq!(beaten, Beaten { lost, superseded_by: None });
     assert_eq!(k.ask(k.wake("w3", 119)).await.runs, []);
     assert_eq!(ids(&k.ask(k.wake("w3", 130)).await.runs), ["a", "c", "d"]);
 }
@@ -268,83 +263,4 @@ async fn a_heartbeat_with_an_old_epoch_extends_nothing(store: &dyn Store) {
     let beaten = k.ask(beat(&k, "w1", &[("r", 1)], 150)).await;
     assert_eq!(beaten.lost, ["r"]);
     assert_eq!(k.get("r").await.wake_at, at(160));
-}
-
-async fn a_restarted_worker_takes_over_its_earlier_incarnations(store: &dyn Store) {
-    let k = Kit::new(store);
-    for (id, worker) in [("a", "box#1"), ("b", "box#2"), ("c", "box#3"), ("d", "other#1")] {
-        k.owned_by(k.start(id), worker).await;
-    }
-    let take = |now| TakeOver {
-        workspace: k.ws.clone(),
-        name: "box".to_owned(),
-        worker: "box#3".to_owned(),
-        now: at(now),
-    };
-    assert_eq!(k.ask(take(5)).await, TakenOver(2));
-    assert_eq!(k.ask(take(5)).await, TakenOver(0));
-    assert_eq!(ids(&k.ask(k.wake("box#3", 5)).await.runs), ["a", "b"]);
-    assert_eq!(k.get("c").await.epoch, 1);
-}
-
-/// Wildcards, case and longer names: `LIKE` would match some of these.
-async fn a_take_over_matches_names_exactly(store: &dyn Store) {
-    let k = Kit::new(store);
-    let workers = ["b_x#1", "box#1", "B_X#1", "b_xy#1", "b%#1", "b_x", "b_x1", "b_x\\#1"];
-    for worker in workers {
-        k.owned_by(k.start(worker), worker).await;
-    }
-    let take = |name: &str| TakeOver {
-        workspace: k.ws.clone(),
-        name: name.to_owned(),
-        worker: format!("{name}#9"),
-        now: at(5),
-    };
-    for name in ["b_x", "b%", "b_x\\"] {
-        assert_eq!(k.ask(take(name)).await, TakenOver(1), "{name}");
-    }
-    let due = k.ask(k.wake("w", 5)).await;
-    assert_eq!(ids(&due.runs), ["b%#1", "b_x#1", "b_x\\#1"]);
-}
-
-async fn a_take_over_leaves_suspended_runs_alone(store: &dyn Store) {
-    let k = Kit::new(store);
-    let lease = k.owned_by(k.start("r"), "box#1").await;
-    k.suspend(&lease, 0).await;
-    let (workspace, name) = (k.ws.clone(), "box".to_owned());
-    let take = TakeOver { workspace, name, worker: "box#2".to_owned(), now: at(5) };
-    assert_eq!(k.ask(take).await, TakenOver(0));
-    assert_eq!(k.get("r").await.wake_at, at(1000));
-}
-
-async fn workers_are_listed_while_they_report(store: &dyn Store) {
-    let k = Kit::new(store);
-    k.ask(beat(&k, "b", &[], 1)).await;
-    k.ask(beat(&k, "a", &[], 2)).await;
-    let newer = Heartbeat { app_version: "v2".to_owned(), ..beat(&k, "b", &[], 5) };
-    k.ask(newer).await;
-    let list = |since| ListWorkers { workspace: k.ws.clone(), since: at(since) };
-    let row = |worker: &str, version: &str, from, to| WorkerRow {
-        worker: worker.to_owned(),
-        app_version: version.to_owned(),
-        workflows: super::kit::workflows(),
-        started_at: at(from),
-        seen_at: at(to),
-    };
-    let both = [row("a", "v1", 2, 2), row("b", "v2", 1, 5)];
-    assert_eq!(k.ask(list(2)).await.0, both);
-    assert_eq!(k.ask(list(3)).await.0, both[1..]);
-}
-
-async fn a_worker_that_was_silent_for_a_day_is_forgotten(store: &dyn Store) {
-    let k = Kit::new(store);
-    k.ask(beat(&k, "old", &[], 0)).await;
-    k.ask(beat(&k, "new", &[], 86_401)).await;
-    let listed = k.ask(ListWorkers { workspace: k.ws.clone(), since: at(0) }).await.0;
-    assert_eq!(listed.iter().map(|row| row.worker.as_str()).collect::<Vec<_>>(), ["new"]);
-    k.started(k.start("r")).await;
-    assert_eq!(
-        k.ask(Dequeue { limit: 1, ..k.dequeue("default", "old", 86_402) }).await.runs.len(),
-        1
-    );
 }

@@ -326,6 +326,7 @@ async fn a_report_says_who_holds_a_queue(store: &dyn Store) {
     let nowhere = InspectQueue { workspace, queue: "nowhere".to_owned(), partition, now: at(3) };
     let nothing = QueueReport {
         queue: None,
+        defined: None,
         holders: Vec::new(),
         held: 0,
         started: 0,

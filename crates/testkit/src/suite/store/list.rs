@@ -244,7 +244,7 @@ async fn workspaces_never_see_each_other(store: &dyn Store) {
         worker: "box#2".to_owned(),
         now: at(5),
     };
-    assert_eq!(other.ask(take).await.0, 0);
+    assert_eq!(other.ask(take).await.runs, 0);
     assert_eq!(ids(&other.ask(other.dequeue("default", "w2", 5)).await.runs), ["r"]);
     other.cancel("r").await;
     assert_eq!(mine.status("r").await, RunStatus::Pending);
