@@ -14,6 +14,8 @@ use tokio::task::JoinError;
 
 use crate::error::Error;
 use crate::fault;
+#[cfg(feature = "sqlite")]
+use crate::sabotage;
 use crate::tally::Counters;
 
 /// Keeps one task or thread.
@@ -65,7 +67,7 @@ impl Keeper {
             }
         };
         let thread = std::thread::Builder::new().name(format!("steadfast-{name}"));
-        let started = thread.spawn(rounds).map(drop);
+        let started = thread.spawn(sabotage::inherited(rounds)).map(drop);
         started.map_err(|e| Error::Refused(format!("cannot start the thread of the {name}: {e}")))
     }
 

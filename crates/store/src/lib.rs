@@ -42,6 +42,10 @@ mod lookout;
 mod migrate;
 pub mod op;
 mod open;
+#[cfg(not(feature = "sabotage"))]
+mod sabotage;
+#[cfg(feature = "sabotage")]
+pub mod sabotage;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod session;
 mod statement;

@@ -163,6 +163,11 @@ macro_rules! operations {
                 match self { $( Op::$name(op) => right!($right, op), )+ }
             }
 
+            /// The name of every operation that writes.
+            pub fn writes() -> impl Iterator<Item = &'static str> {
+                Op::RIGHTS.iter().filter(|(_, right)| *right != "Read").map(|(name, _)| *name)
+            }
+
             /// Whether the operation only reads.
             pub fn is_read(&self) -> bool {
                 matches!(self.right(), Right::Read)

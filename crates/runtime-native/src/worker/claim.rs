@@ -198,7 +198,8 @@ impl Core {
                 });
             }
             // Not at every ring: a new queue may wait for a moment.
-            self.hub.env.sleep(self.config.poll.0).await;
+            let pause = self.hub.env.sleep(self.config.poll.0);
+            select(Box::pin(self.stop.after(0)), pause).await;
             self.idle(since, Duration::ZERO, self.config.poll.1).await;
         }
     }

@@ -17,6 +17,7 @@ use crate::op::{
     ApprovalRow, Approvals, Decide, Decided, ListApprovals, NewApproval, SettleApprovals,
     SettledApprovals, Signal, VoteRow, supplied_between,
 };
+use crate::sabotage;
 
 /// Asks, unless it was asked before.
 pub(super) async fn ask(
@@ -79,7 +80,8 @@ async fn lock(tx: &mut impl Tx, ws: &str, id: &str) -> Result<Option<ApprovalRow
 
 /// Whether they asked for it, or gave the payload that it is about.
 async fn is_own(tx: &mut impl Tx, op: &Decide, row: &ApprovalRow) -> Result<bool, Error> {
-    if op.approver == row.asked.requested_by {
+    let asked = op.approver == row.asked.requested_by;
+    if asked && !sabotage::is_left_out("nobody approves what they asked for") {
         return Ok(true);
     }
     let (first_id, last_id) = supplied_between(&row.command_id);
@@ -98,7 +100,8 @@ pub(super) async fn decide(tx: &mut impl Tx, op: &Decide) -> Result<Decided, Err
     if before.is_some_and(|vote| vote.vote == op.vote) {
         return Ok(Decided::Again(row.status));
     }
-    if row.status != ApprovalStatus::Pending || row.asked.expires_at <= op.now {
+    let late = row.asked.expires_at <= op.now && !sabotage::is_left_out("an answer comes in time");
+    if row.status != ApprovalStatus::Pending || late {
         return Ok(Decided::Late(row.status));
     }
     if op.vote == Vote::Approved && is_own(tx, op, &row).await? {

@@ -134,6 +134,8 @@ pub(super) fn sorted(error: rusqlite::Error) -> Error {
         Some(
             ErrorCode::DatabaseBusy
             | ErrorCode::DatabaseLocked
+            // Others were at the journal's locks for as long as SQLite tried.
+            | ErrorCode::FileLockingProtocolFailed
             | ErrorCode::SchemaChanged
             | ErrorCode::OperationInterrupted
             | ErrorCode::OutOfMemory
@@ -160,6 +162,80 @@ mod tests {
             let query = format!("PRAGMA {setting}");
             let value = connection.query_row(&query, [], |row| row.get::<_, i64>(0)).unwrap();
             assert_eq!(value, wanted, "{setting}");
+        }
+    }
+
+    /// R83: what passes is somebody else's lock, a lack of room, and a disk that could not be read
+    /// or written once.
+    #[test]
+    fn r083_what_passes_is_tried_again_and_what_does_not_is_final() {
+        use rusqlite::ffi;
+        let sorts = |code: i32| sorted(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+        let passing = [
+            (ffi::SQLITE_BUSY, [ffi::SQLITE_BUSY_RECOVERY, ffi::SQLITE_BUSY_SNAPSHOT]),
+            (ffi::SQLITE_LOCKED, [ffi::SQLITE_LOCKED_SHAREDCACHE, ffi::SQLITE_PROTOCOL]),
+            (ffi::SQLITE_FULL, [ffi::SQLITE_NOMEM, ffi::SQLITE_IOERR_NOMEM]),
+            (ffi::SQLITE_IOERR, [ffi::SQLITE_IOERR_READ, ffi::SQLITE_IOERR_WRITE]),
+            (ffi::SQLITE_SCHEMA, [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_LOCK]),
+            (ffi::SQLITE_INTERRUPT, [ffi::SQLITE_IOERR_SHMMAP, ffi::SQLITE_IOERR_SHORT_READ]),
+        ];
+        for code in passing.into_iter().flat_map(|(code, more)| [code, more[0], more[1]]) {
+            assert!(sorts(code).is_retryable(), "{code}: {}", sorts(code));
+        }
+        let lasting = [
+            (ffi::SQLITE_CORRUPT, [ffi::SQLITE_CORRUPT_INDEX, ffi::SQLITE_NOTADB]),
+            (ffi::SQLITE_READONLY, [ffi::SQLITE_READONLY_ROLLBACK, ffi::SQLITE_PERM]),
+            (ffi::SQLITE_CONSTRAINT, [ffi::SQLITE_CONSTRAINT_UNIQUE, ffi::SQLITE_CONSTRAINT_CHECK]),
+            (ffi::SQLITE_ERROR, [ffi::SQLITE_INTERNAL, ffi::SQLITE_MISUSE]),
+            (ffi::SQLITE_TOOBIG, [ffi::SQLITE_MISMATCH, ffi::SQLITE_RANGE]),
+            (ffi::SQLITE_AUTH, [ffi::SQLITE_CANTOPEN, ffi::SQLITE_NOLFS]),
+        ];
+        for code in lasting.into_iter().flat_map(|(code, more)| [code, more[0], more[1]]) {
+            assert!(!sorts(code).is_retryable(), "{code}: {}", sorts(code));
+        }
+    }
+
+    /// R83: the same for errors as SQLite makes them.
+    #[test]
+    fn r083_errors_that_sqlite_makes_are_sorted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.db");
+        let open = || {
+            let connection = open_ready(path.to_str().unwrap()).unwrap();
+            connection.busy_timeout(Duration::ZERO).unwrap();
+            connection
+        };
+        let (one, two) = (open(), open());
+        let fails = |on: &Connection, sql: &str| sorted(on.execute_batch(sql).unwrap_err());
+        let busy = {
+            one.execute_batch("BEGIN IMMEDIATE").unwrap();
+            let busy = fails(&two, "BEGIN IMMEDIATE");
+            one.execute_batch("ROLLBACK").unwrap();
+            busy
+        };
+        let locked = {
+            let mut reading = one.prepare(&format!("SELECT * FROM {VERSION_TABLE}")).unwrap();
+            let mut rows = reading.query([]).unwrap();
+            assert!(rows.next().unwrap().is_some());
+            fails(&one, "DROP TABLE debounce")
+        };
+        two.query_row("PRAGMA max_page_count = 1", [], |_| Ok(())).unwrap();
+        let full = fails(&two, "CREATE TABLE t AS SELECT zeroblob(1048576)");
+        let words = [(busy, "locked"), (locked, "table is locked"), (full, "full")];
+        for (error, word) in words {
+            assert!(error.is_retryable() && error.to_string().contains(word), "{word}: {error}");
+        }
+        drop((one, two));
+        let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+        let read_only = Connection::open_with_flags(&path, flags).unwrap();
+        let refused = fails(&read_only, "DELETE FROM run");
+        drop(read_only);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[4096..].fill(0xff);
+        std::fs::write(&path, bytes).unwrap();
+        let damaged = fails(&Connection::open(&path).unwrap(), "SELECT * FROM run");
+        for (error, word) in [(refused, "readonly"), (damaged, "malformed")] {
+            assert!(!error.is_retryable() && error.to_string().contains(word), "{word}: {error}");
         }
     }
 

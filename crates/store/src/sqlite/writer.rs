@@ -29,6 +29,7 @@ use crate::keep::{self, Keeper};
 use crate::long_way::LongWays;
 use crate::lookout;
 use crate::op::{Dequeue, Op, Record, Reply, Written};
+use crate::sabotage;
 use crate::tally::Counters;
 
 /// Tasks that may wait for the writer; beyond it, callers wait to hand theirs in.
@@ -324,7 +325,10 @@ fn perform(tx: &mut SqliteTx<'_>, task: &Task) -> Result<Got, Error> {
 fn carry_out(tx: &mut SqliteTx<'_>, task: &Task) -> Result<Got, Error> {
     fault::point("operation", || task.text());
     match task {
-        Task::Job(job) => now(apply::apply(tx, &job.op)).map(Got::Reply),
+        Task::Job(job) => {
+            let apply = || now(apply::apply(tx, &job.op));
+            sabotage::within(job.op.name(), apply).map(Got::Reply)
+        }
         Task::Transact(task) => {
             // The caller's statements do not pass the gate.
             tx.wrote = true;

@@ -14,6 +14,61 @@ pub(super) async fn r095_locked_rows_are_skipped_not_waited_for(database: &Datab
     locked_rows_are_skipped(database, "plain", "p").await;
 }
 
+/// R95: runs whose lease ran out, of which somebody holds one.
+pub(super) async fn r095_a_wake_skips_locked_rows_as_well(database: &Database) {
+    let store = database.open().await;
+    for number in 0..4 {
+        store.ask(start(&format!("r{number}"), true)).await.unwrap();
+    }
+    let held = lock(database, "r0").await;
+    let wake = |worker: &str| Wake {
+        workspace: WS.into(),
+        worker: worker.into(),
+        app_version: String::new(),
+        workflows: vec!["flow".into()],
+        limit: 4,
+        worker_has: Vec::new(),
+        lease_until: at(3_000_000),
+        now: at(2_000_000),
+    };
+    let began = Instant::now();
+    let claimed = store.ask(wake("other#1")).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let mut ids: Vec<_> = claimed.runs.iter().map(|run| run.run_id.as_str()).collect();
+    ids.sort_unstable();
+    assert_eq!((ids, claimed.left), (vec!["r1", "r2", "r3"], true));
+    drop(held);
+    let mut rest = Vec::new();
+    while rest.is_empty() && began.elapsed() < Duration::from_secs(20) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        rest = store.ask(wake("third#1")).await.unwrap().runs;
+    }
+    assert_eq!(rest[0].run_id, "r0");
+}
+
+/// Holds the lock of a run's row for as long as the connection is kept.
+async fn lock(
+    database: &Database,
+    run_id: &str,
+) -> (Option<postgres::tokio_postgres::Client>, Option<mysql_async::Conn>) {
+    let lock =
+        format!("SELECT run_id FROM run WHERE workspace = 'w' AND run_id = '{run_id}' FOR UPDATE");
+    match database.kind {
+        Kind::Postgres => {
+            let client = database.postgres().await;
+            client.batch_execute(&format!("BEGIN; {lock}")).await.unwrap();
+            (Some(client), None)
+        }
+        Kind::Mysql => {
+            let mut conn = database.mysql().await;
+            conn.query_drop("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").await.unwrap();
+            conn.query_drop("BEGIN").await.unwrap();
+            conn.query_drop(lock).await.unwrap();
+            (None, Some(conn))
+        }
+    }
+}
+
 async fn locked_rows_are_skipped(database: &Database, queue: &str, run: &str) {
     let store = database.open().await;
     let dequeue = |limit| Dequeue { queue: queue.into(), ..dequeue(limit) };
@@ -22,23 +77,7 @@ async fn locked_rows_are_skipped(database: &Database, queue: &str, run: &str) {
         let start = Start { ready_at: at(number), queue: queue.into(), ..start };
         store.ask(start).await.unwrap();
     }
-    let lock =
-        format!("SELECT run_id FROM run WHERE workspace = 'w' AND run_id = '{run}0' FOR UPDATE");
-    let (mut pg, mut my) = (None, None);
-    match database.kind {
-        Kind::Postgres => {
-            let client = database.postgres().await;
-            client.batch_execute(&format!("BEGIN; {lock}")).await.unwrap();
-            pg = Some(client);
-        }
-        Kind::Mysql => {
-            let mut conn = database.mysql().await;
-            conn.query_drop("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").await.unwrap();
-            conn.query_drop("BEGIN").await.unwrap();
-            conn.query_drop(lock).await.unwrap();
-            my = Some(conn);
-        }
-    }
+    let held = lock(database, &format!("{run}0")).await;
     let began = Instant::now();
     let (one, two) = (database.open().await, database.open().await);
     let (one, two) = futures::join!(one.ask(dequeue(2)), two.ask(dequeue(2)));
@@ -47,7 +86,7 @@ async fn locked_rows_are_skipped(database: &Database, queue: &str, run: &str) {
         one.unwrap().runs.into_iter().chain(two.unwrap().runs).map(|run| run.run_id).collect();
     ids.sort();
     assert_eq!(ids, [1, 2, 3].map(|number| format!("{run}{number}")));
-    drop((pg, my));
+    drop(held);
     let mut rest = Vec::new();
     while rest.is_empty() && began.elapsed() < Duration::from_secs(20) {
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -63,6 +63,7 @@ on_each_server! {
     r083_cut_connections_lose_and_double_nothing
     r083_runs_that_cross_get_by
     r095_locked_rows_are_skipped_not_waited_for
+    r095_a_wake_skips_locked_rows_as_well
     r091_a_claim_that_the_server_forgot_is_void
     r091_a_claim_made_again_after_a_crash_fences_the_forgotten_one
     r091_claimers_and_those_who_change_what_waits_do_not_harm_each_other

@@ -6,9 +6,11 @@
 //! proves.
 //! Deliberately absent: anything about a particular database.
 
+mod approval;
 mod attach;
 mod bounds;
 mod claim;
+mod command;
 mod deadline;
 mod debounce;
 mod define;
@@ -29,6 +31,7 @@ mod signal;
 mod sinks;
 mod start;
 mod steer;
+mod trigger;
 mod worker;
 
 use std::panic::AssertUnwindSafe;
@@ -73,6 +76,9 @@ const GROUPS: &[&[(&str, CaseFn)]] = &[
     publish::CASES,
     sinks::CASES,
     bounds::CASES,
+    command::CASES,
+    approval::CASES,
+    trigger::CASES,
 ];
 
 const COUNT: usize = {

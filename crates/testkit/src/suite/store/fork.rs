@@ -236,6 +236,7 @@ async fn a_fork_has_what_its_source_published_in_earlier_generations(store: &dyn
     lease.epoch += 1;
     k.record(&lease, vec![publish(3, "n", "3"), append(4, Some("\"new\""))]).await;
     k.ask(fork(&k, "r", 0, "f")).await;
+    assert_eq!(k.get("f").await.generation, 1);
     assert_eq!(value(&k, "f", "n").await.as_deref(), Some("2"));
     assert_eq!(stream(&k, "f", 0).await.items, ["\"old\""]);
     k.ask(fork(&k, "r", 4, "g")).await;

@@ -11,6 +11,7 @@ use super::kit::{Kit, at, ids, plain};
 super::table! {
     a_lease_that_ran_out_is_taken_by_another_worker,
     every_claim_raises_the_epoch,
+    r095_a_run_is_one_workers_until_it_lets_go_or_its_time_is_over,
     a_recovery_counts_an_attempt_and_a_wake_up_does_not,
     a_released_run_is_given_back_without_counting_an_attempt,
     the_last_allowed_recovery_runs_and_the_next_one_is_parked,
@@ -25,6 +26,7 @@ super::table! {
     a_wake_says_what_comes_next,
     a_heartbeat_extends_leases_and_names_lost_ones,
     a_heartbeat_with_an_old_epoch_extends_nothing,
+    a_heartbeat_shortens_no_lease,
 }
 
 /// A heartbeat that extends leases by a minute.
@@ -67,6 +69,26 @@ async fn every_claim_raises_the_epoch(store: &dyn Store) {
     k.ask(Resume { workspace: k.ws.clone(), run_id: "r".to_owned(), now: at(320) }).await;
     epochs.push(k.lease_of(&k.ask(k.dequeue("default", "w1", 372)).await).epoch);
     assert!(epochs.windows(2).all(|pair| pair[0] < pair[1]), "{epochs:?}");
+}
+
+/// R95: taken by one, refused to others, free again at once or when its time is over.
+async fn r095_a_run_is_one_workers_until_it_lets_go_or_its_time_is_over(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.started(k.start("r")).await;
+    let first = k.lease_of(&k.ask(k.dequeue("default", "w1", 1)).await);
+    for now in [2, 60] {
+        assert_eq!(k.ask(k.dequeue("default", "w2", now)).await.runs, []);
+        assert_eq!(k.ask(k.wake("w2", now)).await.runs, []);
+    }
+    let what = Released::Run;
+    let release = Release { lease: first.clone(), what, now: at(60) };
+    assert_eq!(k.ask(release).await, Written::Done);
+    let second = k.recovered("w2", 60).await;
+    let release = Release { lease: first, what, now: at(61) };
+    assert_eq!(k.ask(release).await, Written::Fenced);
+    assert_eq!(k.ask(k.wake("w3", 119)).await.runs, []);
+    let third = k.recovered("w3", 120).await;
+    assert_eq!((third.worker.as_str(), third.epoch), ("w3", second.epoch + 1));
 }
 
 /// R79, R80
@@ -263,4 +285,12 @@ async fn a_heartbeat_with_an_old_epoch_extends_nothing(store: &dyn Store) {
     let beaten = k.ask(beat(&k, "w1", &[("r", 1)], 150)).await;
     assert_eq!(beaten.lost, ["r"]);
     assert_eq!(k.get("r").await.wake_at, at(160));
+}
+
+async fn a_heartbeat_shortens_no_lease(store: &dyn Store) {
+    let k = Kit::new(store);
+    k.owned("r").await;
+    let late = Heartbeat { lease_until: at(30), ..beat(&k, "w1", &[("r", 1)], 10) };
+    assert_eq!(k.ask(late).await, Beaten { lost: Vec::new() });
+    assert_eq!(k.get("r").await.wake_at, at(60));
 }

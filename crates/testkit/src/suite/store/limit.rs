@@ -22,8 +22,10 @@ super::table! {
     a_slot_is_held_until_it_is_given_back,
     slots_and_runs_share_one_limit,
     a_slot_runs_out_with_its_lease,
+    a_slot_that_ran_out_makes_room_for_a_run,
     a_heartbeat_keeps_slots,
     a_heartbeat_does_not_keep_a_slot_of_an_earlier_claim,
+    a_heartbeat_does_not_bring_back_a_slot_that_ran_out,
     a_slot_of_an_earlier_owner_is_taken_over_not_counted_twice,
     a_slot_taken_twice_by_its_holder_is_one_slot,
     a_slot_counts_against_the_rate,
@@ -33,6 +35,7 @@ super::table! {
     a_slot_needs_a_good_lease,
     a_paused_queue_gives_no_slots,
     only_the_holder_gives_a_slot_back,
+    a_step_gives_its_own_slot_back,
     a_cancelled_run_gives_its_slots_back,
     a_report_says_who_holds_a_queue,
     a_report_names_the_first_hundred_holders_and_counts_all,
@@ -206,6 +209,29 @@ async fn a_heartbeat_does_not_keep_a_slot_of_an_earlier_claim(store: &dyn Store)
     assert_eq!(k.ask(take(&b, 1, 210)).await, SlotTaken::Done);
 }
 
+async fn a_slot_that_ran_out_makes_room_for_a_run(store: &dyn Store) {
+    let k = Kit::new(store);
+    queue(&k, |q| q.concurrency = Some(1)).await;
+    let a = k.owned("a").await;
+    let short = TakeSlot { lease_until: at(10), ..take(&a, 1, 1) };
+    assert_eq!(k.ask(short).await, SlotTaken::Done);
+    filled(&k, 1).await;
+    assert_eq!(k.ask(k.dequeue("q", "w1", 9)).await.runs, []);
+    assert_eq!(ids(&k.ask(k.dequeue("q", "w1", 10)).await.runs), ["r000"]);
+}
+
+async fn a_heartbeat_does_not_bring_back_a_slot_that_ran_out(store: &dyn Store) {
+    let k = Kit::new(store);
+    queue(&k, |q| q.concurrency = Some(1)).await;
+    let a = k.owned("a").await;
+    let short = TakeSlot { lease_until: at(10), ..take(&a, 1, 1) };
+    assert_eq!(k.ask(short).await, SlotTaken::Done);
+    let b = k.owned_by(k.start("b"), "w2").await;
+    assert_eq!(k.ask(take(&b, 1, 11)).await, SlotTaken::Done);
+    k.ask(super::lease::beat(&k, "w1", &[("a", 1)], 20)).await;
+    assert_eq!(report(&k, 21).await.held, 1, "the place is another's");
+}
+
 async fn a_slot_of_an_earlier_owner_is_taken_over_not_counted_twice(store: &dyn Store) {
     let k = Kit::new(store);
     queue(&k, |q| q.concurrency = Some(1)).await;
@@ -293,6 +319,18 @@ async fn only_the_holder_gives_a_slot_back(store: &dyn Store) {
     assert_eq!(k.ask(FreeSlot { lease: stranger, step: 1 }).await, Freed(false));
     assert_eq!(k.ask(FreeSlot { lease: a.clone(), step: 2 }).await, Freed(false));
     assert_eq!(k.ask(FreeSlot { lease: a, step: 1 }).await, Freed(true));
+}
+
+async fn a_step_gives_its_own_slot_back(store: &dyn Store) {
+    let k = Kit::new(store);
+    queue(&k, |_| ()).await;
+    let a = k.owned("a").await;
+    for step in [1, 2] {
+        assert_eq!(k.ask(take(&a, step, 1)).await, SlotTaken::Done);
+    }
+    assert_eq!(k.ask(FreeSlot { lease: a, step: 1 }).await, Freed(true));
+    let holders = report(&k, 2).await.holders;
+    assert_eq!(holders.iter().map(|holder| holder.step).collect::<Vec<_>>(), [2]);
 }
 
 async fn a_cancelled_run_gives_its_slots_back(store: &dyn Store) {

@@ -2,7 +2,9 @@
 
 use steadfast_core::{RunStatus, Timestamp};
 use steadfast_store::Store;
-use steadfast_store::op::{Cancel, Fork, GetEnds, ListRuns, RunFilter, RunPage, RunRow, Start};
+use steadfast_store::op::{
+    Cancel, Fork, GetEnds, ListRuns, QueueRow, RunFilter, RunPage, RunRow, Start,
+};
 
 use super::kit::{Kit, at, ids, plain};
 use crate::model::matches;
@@ -17,6 +19,7 @@ super::table! {
     a_list_of_nothing_is_empty,
     of_some_runs_those_that_are_over_are_told,
     workspaces_never_see_each_other,
+    a_queue_belongs_to_its_workspace,
 }
 
 fn list(k: &Kit<'_>, filter: RunFilter, limit: usize) -> ListRuns {
@@ -223,6 +226,17 @@ async fn a_list_of_nothing_is_empty(store: &dyn Store) {
     assert_eq!(page, RunPage { runs: Vec::new(), next: None });
     assert_eq!(k.load("nowhere").await.inbox, 0);
     assert_eq!(k.steps("nowhere").await, []);
+}
+
+async fn a_queue_belongs_to_its_workspace(store: &dyn Store) {
+    let (mine, other) = (Kit::new(store), Kit::new(store));
+    for k in [&mine, &other] {
+        k.put(plain("q")).await;
+        k.started(k.on("q", "r")).await;
+    }
+    other.put(QueueRow { paused: true, ..plain("q") }).await;
+    assert_eq!(other.ask(other.dequeue("q", "w1", 1)).await.runs, []);
+    assert_eq!(ids(&mine.ask(mine.dequeue("q", "w1", 1)).await.runs), ["r"]);
 }
 
 async fn workspaces_never_see_each_other(store: &dyn Store) {

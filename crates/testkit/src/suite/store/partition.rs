@@ -152,8 +152,11 @@ async fn a_queue_that_loses_its_partitions_keeps_its_runs(store: &dyn Store) {
     let k = Kit::new(store);
     queue(&k, |_| ()).await;
     filled(&k, SIX).await;
+    k.put(QueueRow { partitioned: true, ..plain("other") }).await;
+    k.started(Start { partition: "a".to_owned(), ..k.on("other", "o") }).await;
     queue(&k, |q| q.partitioned = false).await;
     assert_eq!(k.ask(k.dequeue("q", "w1", 1)).await.runs.len(), 6);
+    assert_eq!(k.get("o").await.partition, "a", "another queue keeps its partitions");
 }
 
 async fn a_resumed_run_is_found_although_its_queue_lost_its_partitions(store: &dyn Store) {

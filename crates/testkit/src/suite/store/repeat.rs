@@ -7,10 +7,10 @@ use steadfast_core::driver::RecordState;
 use steadfast_core::{CommandStatus, RunStatus};
 use steadfast_store::Store;
 use steadfast_store::op::{
-    Cancelled, Charge, ContinueAsNew, Debounce, Debounced, Fork, Forked, FreeSlot, Freed, Govern,
-    Health, Hold, InvocationRow, Lease, Release, Released, Resume, Resumed, Signalled, SlotTaken,
-    Spend, Spent, Start, Started, Submit, Supplied, Supply, Suspend, Suspended, SweepMeters, Swept,
-    Take, TakeSlot, With, Written,
+    Cancelled, Charge, ContinueAsNew, Debounce, Debounced, EnterCalls, Entered, Fork, Forked,
+    FreeSlot, Freed, Govern, Health, Hold, InvocationRow, Lease, ListBudgets, Release, Released,
+    Resume, Resumed, Signalled, SlotTaken, Spend, Spent, Start, Started, Submit, Supplied, Supply,
+    Suspend, Suspended, SweepMeters, Swept, Take, TakeSlot, With, Written,
 };
 
 use super::kit::{Kit, at, done, entry, ids, plain, with};
@@ -33,6 +33,8 @@ super::table! {
     a_repeated_charge_counts_once,
     a_repeated_refund_counts_once,
     a_repeated_spend_takes_once,
+    calls_are_entered_and_charged_once,
+    budgets_go_when_their_time_is_over,
     a_repeated_trial_of_a_breaker_is_let_through_again,
     marks_of_requests_go_with_their_time,
     a_repeated_supply_is_taken_once,
@@ -373,8 +375,42 @@ async fn a_repeated_spend_takes_once(store: &dyn Store) {
     assert!(matches!(short, Spent::Short { spent: 7, .. }), "another request: {short:?}");
     assert_eq!(k.ask(spend(&k, "n2", vec![of_budget(3, 10)], 2)).await, Spent::Done);
     assert_eq!(spent(&k).await, 10, "what was short took nothing, and may come again");
+    for _ in 0..2 {
+        // Also where there is enough for a second time.
+        assert_eq!(k.ask(spend(&k, "n4", vec![of_budget(5, 100)], 2)).await, Spent::Done);
+        assert_eq!(spent(&k).await, 15);
+    }
     let used_up = k.ask(spend(&k, "n3", vec![rate()], 2)).await;
     assert!(matches!(used_up, Spent::Short { .. }), "{used_up:?}");
+}
+
+/// R17: of which no record tells.
+async fn calls_are_entered_and_charged_once(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = k.owned("r").await;
+    let enter = EnterCalls {
+        lease,
+        calls: vec![called("r")],
+        charges: vec![Charge { meter: "cost:m".to_owned(), amount: 7, until: None }],
+    };
+    for entered in [1, 0] {
+        assert_eq!(k.ask(enter.clone()).await, Entered(entered));
+        assert_eq!(spent(&k).await, 7);
+    }
+}
+
+async fn budgets_go_when_their_time_is_over(store: &dyn Store) {
+    let k = Kit::new(store);
+    let of_today =
+        |meter: &str, until| Take::Budget { meter: meter.to_owned(), amount: 1, cap: 9, until };
+    let takes = vec![of_today("cost:today", Some(at(100))), of_today("cost:ever", None)];
+    assert_eq!(k.ask(spend(&k, "", takes, 1)).await, Spent::Done);
+    let sweep = |now| SweepMeters { workspace: k.ws.clone(), limit: 9, now: at(now) };
+    assert_eq!(k.ask(sweep(99)).await, Swept(0));
+    assert_eq!(k.ask(sweep(2 * 3600)).await, Swept(1));
+    let list = ListBudgets { workspace: k.ws.clone(), limit: 9, ..ListBudgets::default() };
+    let left: Vec<_> = k.ask(list).await.0.into_iter().map(|budget| budget.meter).collect();
+    assert_eq!(left, ["cost:ever"]);
 }
 
 /// The one call that is let through to try may ask again.

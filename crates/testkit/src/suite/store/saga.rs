@@ -33,6 +33,9 @@ table![
     an_answer_may_be_given_twice_by_the_same_person,
     a_changed_vote_is_an_event_of_its_own,
     a_taking_back_that_is_asked_for_twice_is_begun_once,
+    whoever_is_there_goes_on_with_a_taking_back_that_is_asked_for,
+    what_was_taken_back_is_not_taken_back_again,
+    an_answer_is_about_one_effect,
 ];
 
 /// A command that is being executed by `w1`, and its lease.
@@ -42,6 +45,7 @@ async fn submitted(k: &Kit<'_>) -> Lease {
     submit.cancellation_mode = "compensate_then_stop".to_owned();
     submit.start.run_id = "r".to_owned();
     submit.start.max_attempts = 0;
+    submit.start.app_version = "v1".to_owned();
     submit.start.claim = Some(("w1".to_owned(), at(60)));
     match k.ask(submit).await {
         Submitted::New(_, Some(lease)) => lease,
@@ -462,4 +466,43 @@ async fn a_taking_back_that_is_asked_for_twice_is_begun_once(store: &dyn Store) 
     for other in [again("user:3", 7), again("user:2", 8)] {
         assert_eq!(k.ask(other).await, late);
     }
+}
+
+/// By the version that is deployed by then: what halted was repaired.
+async fn whoever_is_there_goes_on_with_a_taking_back_that_is_asked_for(store: &dyn Store) {
+    let k = Kit::new(store);
+    let (first, undo) = given_up(&k).await;
+    assert_eq!(first.app_version, "v1");
+    fail(&k, &undo, Vec::new(), 102).await;
+    let (workspace, command_id) = (k.ws.clone(), "c".to_owned());
+    let again = TakeBack { workspace, command_id, actor: "user:2".to_owned(), now: at(103) };
+    let TakenBack::Begun(run_id) = k.ask(again).await else { panic!("it was not begun") };
+    assert_eq!(k.get(&run_id).await.app_version, "");
+}
+
+/// Nor what has undone it, although that has a way back as well.
+async fn what_was_taken_back_is_not_taken_back_again(store: &dyn Store) {
+    let k = Kit::new(store);
+    let (_, undo) = given_up(&k).await;
+    let EffectChange::Begin(new) = begins("refund") else { unreachable!("it begins") };
+    let refund = NewEffect { compensates: Some("e".to_owned()), ..*new };
+    write(&k, &undo, 0, govern(EffectChange::Begin(Box::new(refund)), 102)).await;
+    let done = govern(moves("refund", EffectEvent::Succeed), 103);
+    write(&k, &undo, 1, Govern { undone: Some("e".to_owned()), ..done }).await;
+    fail(&k, &undo, Vec::new(), 104).await;
+    let (workspace, command_id) = (k.ws.clone(), "c".to_owned());
+    let again = TakeBack { workspace, command_id, actor: "user:2".to_owned(), now: at(105) };
+    assert_eq!(k.ask(again).await, TakenBack::Nothing);
+}
+
+async fn an_answer_is_about_one_effect(store: &dyn Store) {
+    let k = Kit::new(store);
+    let lease = submitted(&k).await;
+    for (step, id) in [(0, "e"), (2, "f")] {
+        write(&k, &lease, step, govern(begins(id), 2)).await;
+        write(&k, &lease, step + 1, govern(moves(id, EffectEvent::Lose), 3)).await;
+    }
+    assert_eq!(resolve(&k, Truth::NotDone, "user:1", 4).await, ResolvedEffect::Done);
+    assert_eq!(effect(&k, "e").await.status, EffectStatus::Failed);
+    assert_eq!(effect(&k, "f").await.status, EffectStatus::Unknown);
 }

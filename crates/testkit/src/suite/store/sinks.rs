@@ -14,6 +14,9 @@ super::table! {
     a_parked_event_holds_up_its_key_alone,
     a_dead_letter_is_kept_and_driven_again,
     a_sink_that_is_gone_is_disabled_and_it_is_audited,
+    a_sink_is_set_by_itself_and_says_why,
+    a_sink_that_moves_is_known_by_its_new_place,
+    a_batch_is_no_larger_than_what_was_asked_for,
 }
 
 async fn a_new_sink_begins_now_or_at_the_beginning(store: &dyn Store) {
@@ -65,6 +68,13 @@ async fn a_sender_that_lost_the_sink_writes_nothing(store: &dyn Store) {
     assert_eq!(k.ask(late).await, OutboxSettled::Fenced);
     let report = sinks(&k).await.sinks.remove(0);
     assert_eq!((report.row.cursor, report.parked), (3, 0));
+    // Neither another process under the epoch of the last, nor the last under an older one.
+    let batch = take(&k, "w2", 66).await;
+    let other = SettleOutbox { owner: "w1".to_owned(), ..settle_op(&k, "w2", &batch, vec![]) };
+    let older = SettleOutbox { epoch: batch.epoch - 1, ..settle_op(&k, "w2", &batch, vec![]) };
+    for void in [other, older] {
+        assert_eq!(k.ask(void).await, OutboxSettled::Fenced);
+    }
     // Not even its own cursor goes back.
     let batch = take(&k, "w2", 70).await;
     let back = SettleOutbox { cursor: 1, ..settle_op(&k, "w2", &batch, vec![]) };
@@ -171,4 +181,57 @@ async fn a_sink_that_is_gone_is_disabled_and_it_is_audited(store: &dyn Store) {
         now: at(0),
     };
     assert_eq!(k.ask(nobody).await, SinkSet::NotFound);
+}
+
+async fn a_sink_is_set_by_itself_and_says_why(store: &dyn Store) {
+    let k = Kit::new(store);
+    for name in ["hook", "other"] {
+        sink(&k, name, SinkFrom::Beginning).await;
+    }
+    let before = take(&k, "w", 3).await;
+    let set = SetSink {
+        workspace: k.ws.clone(),
+        sink: "hook".to_owned(),
+        state: SinkState::Disabled,
+        reason: "too loud".to_owned(),
+        actor: "user:1".to_owned(),
+        now: at(4),
+    };
+    assert_eq!(k.ask(set).await, SinkSet::Done);
+    let states: Vec<_> = sinks(&k).await.sinks.into_iter().map(|s| s.row).collect();
+    let said: Vec<_> = states.iter().map(|row| (row.state, &*row.reason)).collect();
+    assert_eq!(said, [(SinkState::Disabled, "too loud"), (SinkState::Active, "")]);
+    let late = settle_op(&k, "w", &before, vec![]);
+    assert_eq!(k.ask(late).await, OutboxSettled::Fenced, "who was sending has lost the sink");
+}
+
+async fn a_sink_that_moves_is_known_by_its_new_place(store: &dyn Store) {
+    let k = Kit::new(store);
+    for name in ["hook", "other"] {
+        sink(&k, name, SinkFrom::Beginning).await;
+    }
+    let moved = PutSink {
+        workspace: k.ws.clone(),
+        sink: "hook".to_owned(),
+        kind: "nats".to_owned(),
+        place: "elsewhere".to_owned(),
+        from: SinkFrom::Now,
+        now: at(5),
+    };
+    assert!(!k.ask(moved).await.created);
+    let rows: Vec<_> = sinks(&k).await.sinks.into_iter().map(|s| s.row).collect();
+    let places: Vec<_> = rows.iter().map(|row| (&*row.kind, &*row.place)).collect();
+    assert_eq!(places, [("nats", "elsewhere"), ("webhook", "there")]);
+}
+
+async fn a_batch_is_no_larger_than_what_was_asked_for(store: &dyn Store) {
+    let k = Kit::new(store);
+    sink(&k, "hook", SinkFrom::Beginning).await;
+    k.ask(k.submit("a", at(1))).await;
+    seal(&k, 100).await;
+    let Outbox::Taken(batch) = k.ask(TakeOutbox { limit: 2, ..take_op(&k, "hook", "w", 3) }).await
+    else {
+        panic!("the sink was expected")
+    };
+    assert_eq!(batch.fresh.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2]);
 }
