@@ -21,20 +21,21 @@ use steadfast_testkit::model::ModelStore;
 use steadfast_testkit::sim::Sim;
 
 use crm::Crm;
+use nodes::{CRASHES, STOPS};
 use office::{Ending, boot, ended, person};
 
 /// What is tried: how the sale ends when nothing crashes.
 const ENDINGS: [Ending; 3] = [Ending::Sold, Ending::Refused, Ending::Rejected];
 
-/// One world: two nodes that are raised again when they die, and a person who answers.
-fn world(ending: Ending, plan: Plan) -> Outcome {
+/// One world: nodes that are raised again when they die, and a person who answers.
+fn world(ending: Ending, nodes: usize, plan: Plan) -> Outcome {
     let sim = Sim::new(plan.seed());
     let model = Arc::new(ModelStore::new());
     let faults = Faults::new(&sim.handle(), plan, Options::default());
     sim.set_chaos(faults.clone());
     let crm = Crm::new(ending);
     let seller = crm.clone();
-    nodes::raise(&sim, &faults, &model, move |env, store| {
+    nodes::raise(nodes, &sim, &faults, &model, move |env, store| {
         Box::pin(boot(env, store, seller.clone()))
     });
     let desk = sim.node("person");
@@ -64,25 +65,22 @@ fn judge(ending: Ending, crm: &Crm, model: &Arc<ModelStore>) -> Result<(), Strin
     office::check_ledger(model, crm)
 }
 
-/// What ends an owner, makes it ask again, or has it stand still for longer than its lease, before
-/// a request and after it.
-pub(crate) const FAULTS: [Fault; 5] = [
-    Fault::CrashBefore,
-    Fault::CrashAfter,
-    Fault::Ambiguous,
-    Fault::Stop(STILL),
-    Fault::Pause(STILL),
-];
-const STILL: Duration = Duration::from_secs(90);
-
-/// R110, R111, R112, R114, R122, R123: a crash before and after every commit and inside every call,
-/// and a node that stands still there.
+/// R110, R111, R112, R114, R122, R123: a crash before and after every commit and inside every call.
 #[test]
 fn a_governed_command_survives_a_crash_at_every_commit() {
     for ending in ENDINGS {
-        let faults = FAULTS;
-        let report = Explore::new(ending.name()).depth(1).faults(faults);
-        report.run(|plan| world(ending, plan)).check();
+        let report = Explore::new(ending.name()).depth(1).faults(CRASHES);
+        report.run(|plan| world(ending, 1, plan)).check();
+    }
+}
+
+/// R112, X14: the same with a second node, and one that stands still for longer than its lease and
+/// goes on.
+#[test]
+fn a_governed_command_survives_a_node_that_stops_and_continues() {
+    for ending in ENDINGS {
+        let report = Explore::new(ending.name()).depth(1).faults(STOPS).budget(150);
+        report.run(|plan| world(ending, 2, plan)).check();
     }
 }
 
@@ -95,7 +93,7 @@ fn no_effect_is_doubled_over_seeds_of_faults() {
         .unwrap_or(400);
     for seed in 0..seeds {
         let ending = ENDINGS[usize::try_from(seed).unwrap() % ENDINGS.len()];
-        let outcome = world(ending, Plan::random(seed, Rates::swarm(seed)));
+        let outcome = world(ending, 2, Plan::random(seed, Rates::swarm(seed)));
         if let Err(why) = &outcome.verdict {
             panic!("seed {seed} ({}): {why}", ending.name());
         }
@@ -107,7 +105,7 @@ fn no_effect_is_doubled_over_seeds_of_faults() {
 fn a_receiver_that_forgets_is_found_out() {
     let doubled = (0..200).any(|at| {
         let plan = Plan::none().with(at, Fault::CrashAfter);
-        world(Ending::Forgetful, plan).verdict.is_err()
+        world(Ending::Forgetful, 1, plan).verdict.is_err()
     });
     assert!(doubled, "no crash doubled anything, though nobody looked at the key");
 }

@@ -27,8 +27,8 @@ use steadfast_testkit::faults::{Explore, Faults, Options, Outcome, Plan, Rates};
 use steadfast_testkit::model::ModelStore;
 use steadfast_testkit::sim::{Handle, Sim, SimEnv};
 
+use super::nodes::{self, CRASHES, STOPS};
 use super::office::peek;
-use super::{FAULTS, nodes};
 
 const WORKSPACE: &str = "travel";
 const FLIGHT: &str = "POST /flights";
@@ -393,14 +393,14 @@ async fn clerk(env: Arc<SimEnv>, model: Arc<ModelStore>, airline: Airline) {
     }
 }
 
-fn world(stop: Stop, memory: Memory, plan: Plan) -> Outcome {
+fn world(stop: Stop, memory: Memory, nodes: usize, plan: Plan) -> Outcome {
     let sim = Sim::new(plan.seed());
     let model = Arc::new(ModelStore::new());
     let faults = Faults::new(&sim.handle(), plan, Options::default());
     sim.set_chaos(faults.clone());
     let airline = Airline::new(stop, memory, sim.handle());
     let booked = airline.clone();
-    nodes::raise(&sim, &faults, &model, move |env, store| {
+    nodes::raise(nodes, &sim, &faults, &model, move |env, store| {
         let airline = Airline { node: env.name().to_owned(), ..booked.clone() };
         Box::pin(boot(env, store, airline))
     });
@@ -450,19 +450,27 @@ fn judge(stop: Stop, airline: &Airline, model: &ModelStore) -> Result<(), String
 #[test]
 fn what_was_under_way_is_taken_back() {
     for (stop, memory) in SHAPES.into_iter().chain([(Stop::Exhaust, Memory::Keyed)]) {
-        if let Err(why) = world(stop, memory, Plan::none()).verdict {
+        if let Err(why) = world(stop, memory, 1, Plan::none()).verdict {
             panic!("{stop:?} with {memory:?}: {why}");
         }
     }
 }
 
-/// The same with a crash before and after every commit and inside every call, and with a node that
-/// stands still there.
+/// The same with a crash before and after every commit and inside every call.
 #[test]
 fn what_was_under_way_is_taken_back_through_crashes() {
     for (stop, memory) in SHAPES {
-        let report = Explore::new(&format!("{stop:?} {memory:?}")).depth(1).faults(FAULTS);
-        report.run(|plan| world(stop, memory, plan)).check();
+        let report = Explore::new(&format!("{stop:?} {memory:?}")).depth(1).faults(CRASHES);
+        report.run(|plan| world(stop, memory, 1, plan)).check();
+    }
+}
+
+/// The same with a second node, and one that stands still for longer than its lease and goes on.
+#[test]
+fn what_was_under_way_is_taken_back_beside_a_node_that_stops_and_continues() {
+    for (stop, memory) in SHAPES {
+        let report = Explore::new(&format!("{stop:?} {memory:?}")).depth(1).faults(STOPS);
+        report.budget(30).run(|plan| world(stop, memory, 2, plan)).check();
     }
 }
 
@@ -471,7 +479,7 @@ fn what_was_under_way_is_taken_back_through_crashes() {
 fn what_was_under_way_is_taken_back_over_seeds_of_faults() {
     for seed in 0..260 {
         let (stop, memory) = SHAPES[usize::try_from(seed).unwrap() % SHAPES.len()];
-        let outcome = world(stop, memory, Plan::random(seed, Rates::swarm(seed)));
+        let outcome = world(stop, memory, 2, Plan::random(seed, Rates::swarm(seed)));
         if let Err(why) = &outcome.verdict {
             panic!("seed {seed} ({stop:?} with {memory:?}): {why}");
         }

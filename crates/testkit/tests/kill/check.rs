@@ -217,8 +217,14 @@ fn stale_writes(history: &History<'_>, calls: &Calls<'_>, faults: &mut Vec<Strin
             else {
                 continue;
             };
-            let writer = &of_step[at].call.worker;
-            if let Some(heir) = of_step[at..].iter().find(|call| call.call.worker != *writer) {
+            let (writer, at_us) = (&of_step[at].call.worker, of_step[at].at_us);
+            // One that was frozen or dead by then had claimed the run before the writer.
+            let is_heir = |call: &&&Arrival| {
+                let life = history.lives.get(&call.call.worker);
+                let was_out = life.is_some_and(|life| is_out(life, at_us, call.at_us));
+                call.call.worker != *writer && call.at_us <= recorded.seen_us && !was_out
+            };
+            if let Some(heir) = of_step[at..].iter().find(is_heir) {
                 let (step, heir) = (&recorded.name, &heir.call.worker);
                 faults.push(format!(
                     "{id} has the record of {step} that {writer} wrote after {heir} had the run"
@@ -226,6 +232,14 @@ fn stale_writes(history: &History<'_>, calls: &Calls<'_>, faults: &mut Vec<Strin
             }
         }
     }
+}
+
+/// Whether a life stood still at a moment, or was over when its call arrived.
+fn is_out(life: &Life, moment_us: u64, arrived_us: u64) -> bool {
+    let stood_still = |(from, to): &(u64, Option<u64>)| {
+        *from <= moment_us && to.is_none_or(|thawed| moment_us <= thawed)
+    };
+    life.dead_us.is_some_and(|dead| dead <= arrived_us) || life.frozen_us.iter().any(stood_still)
 }
 
 /// G5, G6: an effect without a key is called at most once; a key belongs to one effect for ever.

@@ -273,8 +273,9 @@ async fn woken_beside_its_heir(place: &Place, ledger: &Ledger, client: &Client, 
     true
 }
 
-/// How long a hurried run may take: longer than the lease and than its five steps, shorter than both.
-const HURRY: Duration = Duration::from_millis(2200);
+/// How long a hurried run may take: longer than the lease, much longer than its steps once it is
+/// resumed, and shorter than the first call of its stalling step.
+const HURRY: Duration = Duration::from_secs(4);
 
 /// A worker is frozen in a run that another recovers, that its deadline ends, that an operator
 /// resumes and that the other has again, with a new deadline. Then it goes on: it finds the old
@@ -290,7 +291,7 @@ pub(crate) async fn overdue_zombie(place: &Place) {
     eprintln!("{}: {void} void", place.name());
 }
 
-/// One frost; false if it was void: the heir could not claim in time, or its own deadline passed.
+/// One frost; false if it was void: nobody could end the run.
 async fn resumed_beside_its_zombie(
     place: &Place,
     ledger: &Ledger,
@@ -306,7 +307,8 @@ async fn resumed_beside_its_zombie(
     let heir = fleet.start(1, &Recipe::default());
     let run = client.run::<Vec<String>>(id);
     let ended = run.result_within(HURRY + HEIR).await;
-    if !ended.is_err_and(|error| error.code() == "SF-0304") {
+    if !ended.as_ref().is_err_and(|error| error.code() == "SF-0304") {
+        eprintln!("{}: a void frost: {ended:?}", place.name());
         void(fleet, client, id).await;
         return false;
     }
@@ -319,13 +321,8 @@ async fn resumed_beside_its_zombie(
     fleet.thaw(0);
     let ended = run.result_within(HURRY + HEIR).await;
     let row = client.get(id).await.unwrap();
-    if row.deadline_at.is_some_and(|deadline| row.updated_at >= deadline) {
-        // A slow machine: the new deadline has passed as well.
-        void(fleet, client, id).await;
-        return false;
-    }
     let nonces = ended.unwrap_or_else(|error| panic!("{id} was ended by its zombie: {error}"));
-    assert_eq!((nonces.len(), row.epoch), (5, old), "somebody else had the run");
+    assert_eq!((nonces.len(), row.epoch), (4, old), "somebody else had the run");
     tokio::time::sleep(Duration::from_millis(400)).await;
     let by_zombie = ledger.log().split_off(calls).into_iter().filter(|c| c.call.worker == zombie);
     assert_eq!(by_zombie.count(), 0, "the zombie went on with the run");

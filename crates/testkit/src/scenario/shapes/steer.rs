@@ -213,8 +213,8 @@ pub(super) const DEADLINE_RESUME: Shape = Shape {
 
 async fn hurried(cx: Cx, _: u64) -> Result<Vec<u64>> {
     let a = act(&cx, "a", &[]).await?;
-    cx.sleep(secs(45)).await?;
-    let b = act(&cx, "b", &[a]).await?;
+    // Not a sleep: that would be over in the second life.
+    let b = act_so(&cx, "b", &[a], How::Slow(45_000)).await?;
     Ok(vec![a, b])
 }
 

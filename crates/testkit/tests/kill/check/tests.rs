@@ -132,11 +132,11 @@ fn a_zombie_that_calls_later_than_anything_can_have_been_on_its_way_is_seen() {
 #[test]
 fn a_record_that_a_zombie_wrote_over_its_heir_is_seen() {
     let mut storm = Storm::new();
-    // The zombie had called the third step before the frost; the heir called it as well, and what
+    // The zombie had called the first step before the frost; the heir called it as well, and what
     // is on record is the zombie's.
-    let stale = storm.call("zombie", "three", 15);
+    let stale = storm.call("zombie", "one", 15);
     let run = storm.runs.get_mut(RUN).unwrap();
-    run.records.get_mut(&2).unwrap().outcome = Ok(format!("\"{stale}\""));
+    run.records.get_mut(&0).unwrap().outcome = Ok(format!("\"{stale}\""));
     let nonces: Vec<String> = run.records.values().map(value).collect();
     run.row.output = Some(serde_json::to_string(&nonces).unwrap());
     let faults = storm.faults();
