@@ -89,7 +89,8 @@ impl Steadfast {
 
     /// Why this worker has stopped by itself, if it has: `SF-0309` when another process was started
     /// under its worker name, `SF-0406` when the store's file is gone. [`Steadfast::shutdown`] is
-    /// no such reason. Steps that were under way are dropped; the process should end, or start anew.
+    /// no such reason. Steps that were under way are dropped; the process should end, or start
+    /// anew.
     pub fn fault(&self) -> Option<steadfast_core::Error> {
         self.worker.fault()
     }
@@ -117,8 +118,8 @@ impl Steadfast {
         Ok(arrived)
     }
 
-    /// Runs until the process is asked to stop (Ctrl-C or SIGTERM), then shuts down. An error if the
-    /// worker has stopped by itself before; see [`Steadfast::fault`].
+    /// Runs until the process is asked to stop (Ctrl-C or SIGTERM), then shuts down. An error if
+    /// the worker has stopped by itself before; see [`Steadfast::fault`].
     pub async fn run_until_stopped(&self) -> Result<()> {
         let stopped = async {
             #[cfg(unix)]
@@ -379,9 +380,9 @@ impl Builder {
         self
     }
 
-    /// Defines a queue. The start creates it; of a queue that is there, it applies what differs from
-    /// the definition that was applied last, and leaves all else as an operator has set it: a pause
-    /// or another limit outlasts restarts. [`Client::queue`] shows both.
+    /// Defines a queue. The start creates it; of a queue that is there, it applies what differs
+    /// from the definition that was applied last, and leaves all else as an operator has set it: a
+    /// pause or another limit outlasts restarts. [`Client::queue`] shows both.
     pub fn queue(mut self, queue: Queue) -> Self {
         self.queues.push(queue);
         self

@@ -1,8 +1,8 @@
 //! The operations: what the store can be asked, as values.
 //!
 //! Invariants: every request carries its workspace and `now`; what an owner writes carries a
-//! [`Lease`] in its type (see [`ByOwner`]); answers that are not failures (an existing run, a lost lease, a full queue) are replies, not
-//! errors.
+//! [`Lease`] in its type (see [`ByOwner`]); answers that are not failures (an existing run, a lost
+//! lease, a full queue) are replies, not errors.
 //! Deliberately absent: anything that needs two operations to be safe.
 
 mod approval;

@@ -57,6 +57,8 @@ async fn boot(env: Arc<SimEnv>, store: Arc<dyn Store>, begun: Begun) {
     while fabric.deliver(&event(), Ingress::SystemEvent).await.is_err() {
         env.sleep(Duration::from_secs(1)).await;
     }
+    // A node has its program until it dies: the last handle would end it.
+    std::future::pending::<()>().await;
 }
 
 fn executions(model: &ModelStore) -> Vec<(op::ActivityRow, Vec<op::TaskRow>)> {

@@ -41,7 +41,7 @@ async fn idle(_: Cx, _: ()) -> Result<()> {
     Ok(())
 }
 
-/// Of all databases: each pair of workers says so once, and a restart after a shutdown says nothing.
+/// On every database. A restart after a shutdown says nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn both_workers_of_a_name_say_so() {
     let lines = Lines::default();

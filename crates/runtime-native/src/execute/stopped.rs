@@ -1,5 +1,5 @@
-//! A stopped run: its attempts are ended; those of a command are let end, and what became of them is
-//! told to the ledger.
+//! A stopped run: its attempts are ended; those of a command are let end, and what became of them
+//! is told to the ledger.
 //!
 //! Invariants: nothing of the run is recorded any more; what the ledger is told is fenced by the
 //! lease under which it was begun; a cancelled command is over only when nothing is under way; the

@@ -285,8 +285,8 @@ pub(super) async fn release(tx: &mut impl Tx, op: &Release) -> Result<Written, E
     Ok(if mine { Written::Done } else { Written::Fenced })
 }
 
-/// Lets a run that was stopped under the lease begin again as soon as it is resumed. Its epoch tells
-/// that nobody has claimed it since.
+/// Lets a run that was stopped under the lease begin again as soon as it is resumed. Its epoch
+/// tells that nobody has claimed it since.
 async fn let_go(tx: &mut impl Tx, op: &Release) -> Result<Written, Error> {
     let stopped = lock(tx, &op.lease).await?.filter(|run| {
         let waits = matches!(run.status, RunStatus::Cancelled | RunStatus::Enqueued);

@@ -1,7 +1,7 @@
 //! The file of a store: whether its path still leads to the file that was opened.
 //!
-//! Invariants: a file that was removed or replaced is gone for good for this store, even if it comes
-//! back: what is committed to it reaches no other process, and goes with the last connection.
+//! Invariants: a file that was removed or replaced is gone for good for this store, even if it
+//! comes back: what is committed to it reaches no other process, and goes with the last connection.
 //! Deliberately absent: looking before every operation. The watching thread looks, and whoever has
 //! met an error.
 

@@ -116,6 +116,8 @@ pub(crate) async fn boot(env: Arc<SimEnv>, store: Arc<dyn Store>, crm: Crm) {
     let Ok(fabric) = fabric else { return };
     let sale = Sale { customer: "c1".to_owned() };
     let _ = fabric.submit(sell, sale).requested_by("user:seller").await;
+    // A node has its program until it dies: the last handle would end it.
+    std::future::pending::<()>().await;
 }
 
 /// Answers questions, and says what became of mails that nobody knows about.

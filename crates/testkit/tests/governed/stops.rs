@@ -329,6 +329,8 @@ async fn boot(env: Arc<SimEnv>, store: Arc<dyn Store>, airline: Airline) {
         .await;
     let Ok(fabric) = fabric else { return };
     let _ = fabric.submit(travel, trip).requested_by("user:1").await;
+    // A node has its program until it dies: the last handle would end it.
+    std::future::pending::<()>().await;
 }
 
 fn command(model: &ModelStore) -> Option<op::CommandRow> {

@@ -8,24 +8,24 @@ use steadfast::{Timestamp, TokioEnv};
 use steadfast_core::env::Env;
 
 /// [`Env`] on tokio, with panics at crash points.
-pub struct Nervous {
+pub(crate) struct Nervous {
     tokio: TokioEnv,
     /// Where, and how often.
     panics: Mutex<(&'static str, u32)>,
 }
 
 impl Nervous {
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { tokio: TokioEnv::current(), panics: Mutex::new(("", 0)) })
     }
 
     /// The next so many that pass a point panic.
-    pub fn arm(&self, point: &'static str, times: u32) {
+    pub(crate) fn arm(&self, point: &'static str, times: u32) {
         *self.panics.lock().unwrap() = (point, times);
     }
 
     /// How many have not yet.
-    pub fn left(&self) -> u32 {
+    pub(crate) fn left(&self) -> u32 {
         self.panics.lock().unwrap().1
     }
 }

@@ -183,7 +183,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant(
         "TakeSlot",
         "a rate forgets too early",
-        sql("start_prune", "AND started_at <= :after", ""),
+        sql("start_prune", "AND (started_at <= :after OR started_at > :until)", ""),
     ),
     Mutant(
         "FreeSlot",

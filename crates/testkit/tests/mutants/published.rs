@@ -38,7 +38,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         sql(
             "slot_write",
             "{{or_keep:nominal_at}}",
-            "ON CONFLICT (workspace, trigger_id, nominal_at) DO UPDATE SET reason = excluded.reason",
+            "ON CONFLICT (workspace, trigger_id, nominal_at) \
+             DO UPDATE SET reason = excluded.reason",
         ),
     ),
     Mutant(

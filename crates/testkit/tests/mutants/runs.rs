@@ -168,12 +168,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     Mutant(
         "EndLeases",
-        "suspended runs wake up",
-        sql(
-            "run_lose",
-            "AND wake_at < {{never}} AND status = 'PENDING'\n    AND parked = 0 AND",
-            "AND",
-        ),
+        "the leases go on",
+        sql("run_lose", "SET wake_at = :now", "SET wake_at = wake_at"),
     ),
     Mutant(
         "DefineQueue",

@@ -46,10 +46,7 @@ impl Known {
             (Op::TakeOver(op), Reply::TakeOver(_)) => self.taken_over(op),
             (Op::Heartbeat(op), Reply::Heartbeat(beaten)) => return self.beaten(op, beaten),
             (Op::EndLeases(op), Reply::EndLeases(op::LeasesEnded::Done(_))) => {
-                let mine = |run: &&mut Held| run.worker == op.worker && !run.over && !run.parked;
-                for run in self.runs.values_mut().filter(mine) {
-                    run.until = run.until.min(op.now);
-                }
+                self.leases_ended(op);
             }
             (Op::Record(op), Reply::Record(Written::Done)) => {
                 self.owner_in_time(&op.lease, "Record", op.now)?;
@@ -87,11 +84,7 @@ impl Known {
                 run.deadline = None;
                 self.stopped.remove(&op.run_id);
             }
-            (Op::Fork(op), Reply::Fork(Forked::Done)) => {
-                let max_attempts = self.runs.get(&op.source).map_or(0, |run| run.max_attempts);
-                let run = Held { enqueued: true, forked: true, max_attempts, ..Held::default() };
-                self.runs.entry(op.run_id.clone()).or_insert(run);
-            }
+            (Op::Fork(op), Reply::Fork(Forked::Done)) => self.forked(op),
             (Op::Signal(op), Reply::Signal(signalled)) => return self.signalled(op, signalled),
             (Op::DefineQueue(op), Reply::DefineQueue(defined)) => {
                 self.queues.insert(op.queue.name.clone(), defined.queue.clone());
@@ -102,6 +95,19 @@ impl Known {
             _ => {}
         }
         Ok(())
+    }
+
+    fn forked(&mut self, op: &op::Fork) {
+        let max_attempts = self.runs.get(&op.source).map_or(0, |run| run.max_attempts);
+        let run = Held { enqueued: true, forked: true, max_attempts, ..Held::default() };
+        self.runs.entry(op.run_id.clone()).or_insert(run);
+    }
+
+    fn leases_ended(&mut self, op: &op::EndLeases) {
+        let mine = |run: &&mut Held| run.worker == op.worker && !run.over && !run.parked;
+        for run in self.runs.values_mut().filter(mine) {
+            run.until = run.until.min(op.now);
+        }
     }
 
     fn started(&mut self, tick: u64, op: &op::Start, lease: Option<&Lease>) {
@@ -191,6 +197,11 @@ impl Known {
                 forgotten: None,
             });
         }
+        self.ended_by_claim(by, claimed)
+    }
+
+    /// Runs that a claim ended instead of taking them.
+    fn ended_by_claim(&mut self, by: &By<'_>, claimed: &Claimed) -> Judged {
         for id in &claimed.overdue {
             let run = self.runs.entry(id.clone()).or_default();
             let with_parent = claimed.overdue.contains(&run.parent);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use steadfast::{Cx, Error, Queue, Result, TokioEnv};
 use steadfast_core::env::Env;
 
-use super::{Fixture, Offset, SOON, case_table, doomed, until};
+use super::{Fixture, Offset, SOON, case_table, dies, doomed, until};
 
 case_table! {
     the_second_worker_of_a_name_has_the_runs_and_the_first_stops,
@@ -118,6 +118,7 @@ async fn a_worker_killed_while_its_clock_was_ahead_leaves_its_run_and_its_place(
             assert!(Instant::now() < give_up, "it is not leased for an hour: {row:?}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        dies(fabric);
         run.id().to_owned()
     })
     .await;

@@ -291,6 +291,6 @@ async fn a_heartbeat_shortens_no_lease(store: &dyn Store) {
     let k = Kit::new(store);
     k.owned("r").await;
     let late = Heartbeat { lease_until: at(30), ..beat(&k, "w1", &[("r", 1)], 10) };
-    assert_eq!(k.ask(late).await, Beaten { lost: Vec::new() });
+    assert_eq!(k.ask(late).await, Beaten { lost: Vec::new(), superseded_by: None });
     assert_eq!(k.get("r").await.wake_at, at(60));
 }
