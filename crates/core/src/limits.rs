@@ -48,6 +48,8 @@ pub const RECOVERY_ATTEMPTS: u32 = 100;
 pub const PURGE_BATCH: usize = 500;
 /// Longest template (of a key, or one text of a payload), in bytes: more is a payload of its own.
 pub const TEMPLATE_BYTES: usize = 4 * 1024;
+/// Elements of lists that a filter may walk through for one event: a few milliseconds.
+pub const FILTER_STEPS: usize = 100_000;
 /// Most attempts a retry policy may ask for: beyond it a schedule is meant.
 pub const RETRY_ATTEMPTS: u32 = 100;
 /// Largest cost of one call, in units: thousands of such calls add up within 64 bits.

@@ -34,6 +34,11 @@ impl Client {
         self.hub.keep(name, work);
     }
 
+    /// Counts an event for which the filter of a trigger failed.
+    pub fn filter_failed(&self, trigger_id: &str, kind: &str) {
+        self.hub.metrics.filter_failed(trigger_id, kind);
+    }
+
     /// The workspace.
     pub fn workspace(&self) -> &str {
         &self.hub.workspace

@@ -1,7 +1,8 @@
 //! Metrics: how long workflows take, what is tried again, what is taken back.
 //!
-//! Invariants: labels are names of code and classes of errors, never ids, so their number is
-//! bounded by the program. Deliberately absent: a server. Whoever has one serves [`Metrics::text`].
+//! Invariants: labels are names of code and of triggers, and classes of errors, never ids of runs,
+//! commands or events, so their number is bounded by the program and its operators.
+//! Deliberately absent: a server. Whoever has one serves [`Metrics::text`].
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,6 +24,7 @@ pub(crate) struct Metrics {
     compensations: Family<Labels, Counter>,
     task_panics: Family<[(&'static str, &'static str); 1], Counter>,
     store_panics: Counter,
+    filter_failures: Family<Labels, Counter>,
 }
 
 impl Default for Metrics {
@@ -43,7 +45,18 @@ impl Default for Metrics {
         registry.register("task_panics", help, Family::clone(&task_panics));
         let help = "Panics in the store's own code";
         registry.register("store_panics", help, Counter::clone(&store_panics));
-        Self { registry, durations, retries, compensations, task_panics, store_panics }
+        let filter_failures = Family::default();
+        let help = "Events for which the filter of a trigger failed";
+        registry.register("trigger_filter_failures", help, Family::clone(&filter_failures));
+        Self {
+            registry,
+            durations,
+            retries,
+            compensations,
+            task_panics,
+            store_panics,
+            filter_failures,
+        }
     }
 }
 
@@ -65,6 +78,11 @@ impl Metrics {
 
     pub(crate) fn panicked(&self, task: &'static str) {
         self.task_panics.get_or_create(&[("task", task)]).inc();
+    }
+
+    pub(crate) fn filter_failed(&self, trigger: &str, kind: &str) {
+        let labels = [("trigger", trigger.to_owned()), ("kind", kind.to_owned())];
+        self.filter_failures.get_or_create(&labels).inc();
     }
 
     /// All of them, as OpenMetrics has it.

@@ -112,11 +112,36 @@ impl Client {
         what: &str,
         about: &serde_json::Value,
     ) -> Result<()> {
+        let event_id = format!("evt_rejected_{}", json::fingerprint(what));
+        self.tell_of(source, trace_id, event_id, "ingress.rejected", about).await
+    }
+
+    /// Tells the audit that the filter of a trigger failed for an event: once for each revision of
+    /// the trigger and kind of failure.
+    pub(crate) async fn tell_filter_failed(
+        &self,
+        source: &str,
+        trace_id: &str,
+        what: &str,
+        about: &serde_json::Value,
+    ) -> Result<()> {
+        let event_id = format!("evt_filter_{}", json::fingerprint(what));
+        self.tell_of(source, trace_id, event_id, "trigger.filter_failed", about).await
+    }
+
+    async fn tell_of(
+        &self,
+        source: &str,
+        trace_id: &str,
+        event_id: String,
+        event_type: &str,
+        about: &serde_json::Value,
+    ) -> Result<()> {
         let tell = Tell {
             workspace: self.inner.workspace().to_owned(),
             command_id: String::new(),
-            event_id: format!("evt_rejected_{}", json::fingerprint(what)),
-            event_type: "ingress.rejected".to_owned(),
+            event_id,
+            event_type: event_type.to_owned(),
             payload: about.to_string(),
             actor: format!("event:{source}"),
             trace_id: trace_id.to_owned(),

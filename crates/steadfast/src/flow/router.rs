@@ -4,7 +4,7 @@
 //! does not keep the event from the others; when routing is done, everything is durable, so that a
 //! source may forget the event.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use steadfast_core::trigger::{Trigger, When, event_run_id};
 use steadfast_core::{Error, Result, Timestamp};
 use steadfast_store::op::{self, TriggerState};
 
-use super::filter::Filter;
+use super::filter::{Failure, Filter};
 use super::ingress::{self, Request};
 use crate::client::Client;
 
@@ -36,6 +36,8 @@ pub struct Routed {
 #[derive(Clone, Default)]
 pub(crate) struct Router {
     known: Arc<Mutex<Known>>,
+    /// Failures of filters that this process has reported.
+    reported: Arc<Mutex<HashSet<String>>>,
 }
 
 #[derive(Default)]
@@ -73,8 +75,13 @@ impl Router {
             if !wanted.takes(&envelope.event_type) {
                 continue;
             }
-            if listener.filter.as_ref().is_some_and(|filter| !filter.matches(&event)) {
-                continue;
+            match listener.filter.as_ref().map_or(Ok(true), |filter| filter.matches(&event)) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(failure) => {
+                    self.report(client, &listener, envelope, &failure).await?;
+                    continue;
+                }
             }
             let trigger_id = listener.trigger.trigger_id.clone();
             match self.submit(client, &listener, envelope, &event, ingress).await {
@@ -104,6 +111,36 @@ impl Router {
             }
         }
         undecided.map_or(Ok(routed), Err)
+    }
+
+    /// Reports a filter that failed for an event: counted each time; logged and on record once for
+    /// each revision of the trigger and kind of failure, because the next event fails alike.
+    async fn report(
+        &self,
+        client: &Client,
+        listener: &Listener,
+        envelope: &Envelope,
+        failure: &Failure,
+    ) -> Result<()> {
+        let (trigger_id, kind) = (&listener.trigger.trigger_id, failure.kind);
+        client.inner.filter_failed(trigger_id, kind);
+        let what = format!("{trigger_id}\n{}\n{kind}", listener.revision);
+        if !self.reported.lock().expect("invariant: not poisoned").insert(what.clone()) {
+            return Ok(());
+        }
+        let (source, event_id) = (&envelope.source, &envelope.event_id);
+        let error = &failure.message;
+        tracing::warn!(trigger_id, kind, event_id, error, "a filter failed for an event");
+        let about = serde_json::json!({
+            "trigger_id": trigger_id, "kind": kind, "error": error,
+            "source": source, "event_id": event_id,
+        });
+        let told = client.tell_filter_failed(source, &envelope.trace_id, &what, &about).await;
+        if told.is_err() {
+            // The event comes again, and so does the report.
+            self.reported.lock().expect("invariant: not poisoned").remove(&what);
+        }
+        told
     }
 
     async fn submit(
