@@ -26,11 +26,14 @@ pub struct Envelope {
     pub event_type: String,
     /// Where it happened.
     pub source: String,
-    /// When it happened.
-    pub occurred_at: Timestamp,
+    /// When it happened, if the sender said so. Not the moment of arrival, which a redelivery does
+    /// not share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub occurred_at: Option<Timestamp>,
     /// What it happened to: `user/123`; may be empty.
     pub subject: String,
-    /// Which of the sender's traces it belongs to.
+    /// Which of the sender's traces it belongs to. Another delivery may be of another trace, so no
+    /// payload or key is made of it.
     pub trace_id: String,
     /// Which shape the payload has.
     pub schema_version: String,
@@ -54,46 +57,44 @@ const OURS: &[&str] = &[
 impl Envelope {
     /// Reads our own envelope, or a CloudEvents 1.0 event in JSON, which says so by `specversion`.
     ///
-    /// What happened and where must be there. The rest is filled in: the time is that of arrival,
-    /// and the id is a function of the content, so that a redelivery has the same one.
-    pub fn read(json: &Value, received_at: Timestamp) -> Result<Self> {
+    /// What happened and where must be there. The id is filled in as a function of the content, so
+    /// that a redelivery has the same one.
+    pub fn read(json: &Value) -> Result<Self> {
         let Value::Object(event) = json else {
             return Err(wrong("event", "is no JSON object"));
         };
         let event = Attributes(event);
-        if event.0.contains_key("specversion") {
-            event.cloud(received_at)
-        } else {
-            event.ours(received_at)
-        }
+        if event.0.contains_key("specversion") { event.cloud() } else { event.ours() }
     }
 
     /// Reads an event from the bytes of its JSON text.
-    pub fn read_slice(bytes: &[u8], received_at: Timestamp) -> Result<Self> {
-        Self::read(&parse("event", bytes)?, received_at)
+    pub fn read_slice(bytes: &[u8]) -> Result<Self> {
+        Self::read(&parse("event", bytes)?)
     }
 
     /// Reads an event from an HTTP request: CloudEvents in binary or structured mode, or our own.
     pub fn read_http<'a>(
         headers: impl Iterator<Item = (&'a str, &'a str)>,
         body: &[u8],
-        received_at: Timestamp,
     ) -> Result<Self> {
-        Self::read(&http::event(headers, body)?, received_at)
+        Self::read(&http::event(headers, body)?)
     }
 
-    /// The event as templates and filters see it.
+    /// The event as templates and filters see it: what every delivery of it says alike. Its trace is
+    /// not part of it, nor is a time that the sender did not give.
     pub fn to_value(&self) -> Value {
-        json!({
+        let mut event = json!({
             "event_id": self.event_id,
             "type": self.event_type,
             "source": self.source,
-            "occurred_at": self.occurred_at.iso(),
             "subject": self.subject,
-            "trace_id": self.trace_id,
             "schema_version": self.schema_version,
             "payload": self.payload,
-        })
+        });
+        if let Some(moment) = self.occurred_at {
+            event["occurred_at"] = json!(moment.iso());
+        }
+        event
     }
 }
 
@@ -110,7 +111,7 @@ fn own_id(sender: &str, id: &str) -> String {
 struct Attributes<'a>(&'a Map<String, Value>);
 
 impl Attributes<'_> {
-    fn ours(&self, received_at: Timestamp) -> Result<Envelope> {
+    fn ours(&self) -> Result<Envelope> {
         if let Some(unknown) = self.0.keys().find(|name| !OURS.contains(&name.as_str())) {
             return Err(wrong(unknown, format!("is not known; there are {}", OURS.join(", "))));
         }
@@ -140,7 +141,7 @@ impl Attributes<'_> {
         };
         let trace_id = self.text("trace_id")?.unwrap_or_else(|| fingerprint(&event_id));
         let schema_version = self.text("schema_version")?.unwrap_or_else(|| "1.0".to_owned());
-        let occurred_at = self.moment("occurred_at")?.unwrap_or(received_at);
+        let occurred_at = self.moment("occurred_at")?;
         Ok(Envelope {
             event_id,
             event_type,
@@ -153,7 +154,7 @@ impl Attributes<'_> {
         })
     }
 
-    fn cloud(&self, received_at: Timestamp) -> Result<Envelope> {
+    fn cloud(&self) -> Result<Envelope> {
         if self.get("specversion") != Some(&json!("1.0")) {
             return Err(wrong("specversion", "is not \"1.0\""));
         }
@@ -176,7 +177,7 @@ impl Attributes<'_> {
             event_id,
             event_type: self.required("type")?,
             source: self.required("source")?,
-            occurred_at: self.moment("time")?.unwrap_or(received_at),
+            occurred_at: self.moment("time")?,
             subject: self.text("subject")?.unwrap_or_default(),
             schema_version: "1.0".to_owned(),
             payload,
@@ -236,7 +237,15 @@ fn trace_id(traceparent: &str) -> Option<&str> {
 }
 
 fn parse(what: &str, bytes: &[u8]) -> Result<Value> {
-    serde_json::from_slice(bytes).map_err(|error| wrong(what, format!("is no JSON: {error}")))
+    let value = serde_json::from_slice(bytes)
+        .map_err(|error| wrong(what, format!("is no JSON: {error}")))?;
+    match crate::json::wide_integer(bytes) {
+        None => Ok(value),
+        Some(number) => Err(wrong(
+            what,
+            format!("holds {number}, an integer of more than 64 bits; send it as a text"),
+        )),
+    }
 }
 
 fn wrong(name: &str, why: impl std::fmt::Display) -> Error {

@@ -72,6 +72,41 @@ pub fn decode<T: DeserializeOwned>(what: &str, text: &str) -> Result<T> {
     })
 }
 
+/// The first integer in JSON text that neither `i64` nor `u64` holds. Parsed, it would be a number
+/// near to it, and two such integers could become one.
+pub fn wide_integer(text: &[u8]) -> Option<&str> {
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        rest = match first {
+            b'"' => behind_text(after),
+            b'-' | b'0'..=b'9' => {
+                let of_number = |b: &u8| b.is_ascii_digit() || b"+-.eE".contains(b);
+                let length = rest.iter().take_while(|b| of_number(b)).count();
+                let number = str::from_utf8(&rest[..length]).unwrap_or_default();
+                let is_integer = !number.contains(['.', 'e', 'E']);
+                if is_integer && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
+                    return Some(number);
+                }
+                &rest[length..]
+            }
+            _ => after,
+        };
+    }
+    None
+}
+
+/// What follows a text whose opening quote was read.
+fn behind_text(mut rest: &[u8]) -> &[u8] {
+    while let Some((first, after)) = rest.split_first() {
+        rest = match first {
+            b'"' => return after,
+            b'\\' => after.get(1..).unwrap_or_default(),
+            _ => after,
+        };
+    }
+    rest
+}
+
 /// A short digest of a payload, for comparing without keeping it.
 pub fn fingerprint(text: &str) -> String {
     short(Sha256::digest(text.as_bytes()).as_slice())
@@ -142,6 +177,33 @@ fn depth(value: &Value) -> usize {
 mod tests {
     use super::*;
     use std::collections::HashMap;
+
+    #[test]
+    fn integers_beyond_64_bits_are_found_and_nothing_else_is() {
+        let (most, least) = (u64::MAX.to_string(), i64::MIN.to_string());
+        for fine in [
+            "{}",
+            "",
+            "-",
+            "1e30",
+            "12345678901234567890123.5",
+            "[1,-2,3e+400]",
+            &most,
+            &least,
+            r#"{"123456789012345678901":"123456789012345678901"}"#,
+            r#"["\"",1]"#,
+            r#"["\\",1]"#,
+        ] {
+            assert_eq!(wide_integer(fine.as_bytes()), None, "{fine}");
+        }
+        for (text, found) in [
+            ("123456789012345678901", "123456789012345678901"),
+            (r#"{"a\"":[1,{"n":18446744073709551616}]}"#, "18446744073709551616"),
+            ("[-9223372036854775809]", "-9223372036854775809"),
+        ] {
+            assert_eq!(wide_integer(text.as_bytes()), Some(found), "{text}");
+        }
+    }
 
     #[test]
     fn equal_maps_have_equal_bytes_whatever_their_order() {

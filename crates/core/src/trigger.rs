@@ -161,6 +161,12 @@ fn check_holes(template: &Value) -> Result<()> {
         Value::String(text) => {
             let template = Template::parse(text)?;
             let known = |hole: &str| hole.starts_with("event.") || hole.starts_with("trigger.");
+            if template.holes().any(|hole| hole == "event.trace_id") {
+                let why = "another delivery of the event may be of another trace, and would not be \
+                           the same; the run's context holds the trace";
+                let text = format!("template \"{template}\": {{event.trace_id}}: {why}");
+                return Err(Error::invalid("SF-0504", text));
+            }
             match template.holes().find(|hole| !known(hole)) {
                 None => Ok(()),
                 Some(hole) => Err(Error::invalid(

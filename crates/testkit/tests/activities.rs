@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use serde_json::{Value, json};
 use steadfast::{
-    Activity, Cx, Env as _, Envelope, EventMatch, Ingress, Result, RunStatus, Steadfast, Timestamp,
+    Activity, Cx, Env as _, Envelope, EventMatch, Ingress, Result, RunStatus, Steadfast,
 };
 use steadfast_store::{Store, StoreExt as _, op};
 use steadfast_testkit::faults::{Explore, Fault, Faults, Options, Outcome, Plan};
@@ -40,7 +40,7 @@ fn event() -> Envelope {
         "event_id": "evt_1", "type": "order.paid", "source": "shop", "subject": "order/1",
         "occurred_at": "2026-06-01T12:00:00Z", "trace_id": "t", "payload": {},
     });
-    Envelope::read(&event, Timestamp::from_micros(0)).unwrap()
+    Envelope::read(&event).unwrap()
 }
 
 /// A node: the fabric, and the event, which comes again after every crash.

@@ -1,20 +1,18 @@
 //! What a message of JetStream says: its event, and how often it came.
 //!
-//! Invariants: only the message decides. Where the event does not say when it happened, it is the
-//! moment at which the stream took it, which is the same for every delivery.
+//! Invariants: only the message decides; where the event does not say when it happened, nobody does:
+//! the moment at which the stream took it differs when the sender publishes it again.
 
 use async_nats::HeaderMap;
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::Message;
 use serde_json::Value;
+use steadfast_core::Envelope;
 use steadfast_core::error::Result;
-use steadfast_core::{Envelope, Timestamp};
 
 /// The event of a message.
 pub(super) fn envelope(message: &Message) -> Result<Envelope> {
-    let published = message.info().map_or(0, |info| info.published.unix_timestamp_nanos());
-    let published = Timestamp::from_micros(i64::try_from(published / 1000).unwrap_or(0));
-    read(message.headers.as_ref().unwrap_or(&HeaderMap::new()), &message.payload, published)
+    read(message.headers.as_ref().unwrap_or(&HeaderMap::new()), &message.payload)
 }
 
 /// How often the server has delivered a message, this time included.
@@ -22,7 +20,7 @@ pub(super) fn deliveries(message: &Message) -> u32 {
     message.info().map_or(1, |info| u32::try_from(info.delivered).unwrap_or(u32::MAX))
 }
 
-fn read(headers: &HeaderMap, payload: &[u8], published: Timestamp) -> Result<Envelope> {
+fn read(headers: &HeaderMap, payload: &[u8]) -> Result<Envelope> {
     let pairs = || {
         headers.iter().flat_map(|(name, values)| {
             values.iter().map(move |value| (AsRef::<str>::as_ref(name), value.as_str()))
@@ -34,19 +32,18 @@ fn read(headers: &HeaderMap, payload: &[u8], published: Timestamp) -> Result<Env
     if let (Some(id), Ok(Value::Object(mut event))) = (id, serde_json::from_slice(payload))
         && !event.contains_key("specversion")
         && event.get("event_id").is_none_or(Value::is_null)
+        && steadfast_core::json::wide_integer(payload).is_none()
     {
         event.insert("event_id".to_owned(), Value::String(id.to_owned()));
-        return Envelope::read(&Value::Object(event), published);
+        return Envelope::read(&Value::Object(event));
     }
     // The headers of a CloudEvent are those that it has in HTTP.
-    Envelope::read_http(pairs(), payload, published)
+    Envelope::read_http(pairs(), payload)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const THEN: Timestamp = Timestamp::from_micros(1_780_315_200_000_000);
 
     fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
         let mut map = HeaderMap::new();
@@ -55,7 +52,7 @@ mod tests {
     }
 
     fn event_id(pairs: &[(&str, &str)], payload: &str) -> String {
-        read(&headers(pairs), payload.as_bytes(), THEN).unwrap().event_id
+        read(&headers(pairs), payload.as_bytes()).unwrap().event_id
     }
 
     #[test]
@@ -78,16 +75,17 @@ mod tests {
             ("ce-source", "s"),
             ("Nats-Msg-Id", "m"),
         ];
-        let event = read(&headers(&pairs), br#"{"n":1}"#, THEN).unwrap();
+        let event = read(&headers(&pairs), br#"{"n":1}"#).unwrap();
         assert_eq!((event.event_id.as_str(), &event.payload["n"]), ("c@s", &Value::from(1)));
-        assert_eq!(event.occurred_at, THEN);
+        assert_eq!(event.occurred_at);
     }
 
     #[test]
     fn what_is_no_event_is_refused_with_or_without_an_id() {
         for pairs in [&[][..], &[("Nats-Msg-Id", "m-1")]] {
-            for payload in ["garbage", "[]", r#"{"type":"a"}"#] {
-                let error = read(&headers(pairs), payload.as_bytes(), THEN).unwrap_err();
+            let wide = r#"{"type":"a","source":"s","payload":{"n":123456789012345678901}}"#;
+            for payload in ["garbage", "[]", r#"{"type":"a"}"#, wide] {
+                let error = read(&headers(pairs), payload.as_bytes()).unwrap_err();
                 assert_eq!(error.code(), "SF-0701", "{payload}");
             }
         }

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use steadfast::schemars::{self, JsonSchema};
 use steadfast::{
-    Contract, Cx, Envelope, Ingress, ListCommands, OnEvent, Result, Steadfast, Timestamp,
+    CommandType, Contract, Cx, Envelope, EventMatch, Ingress, ListCommands, ListEvents, OnEvent,
+    Result, Steadfast, Trigger, When,
 };
 
 use super::{Fixture, case_table};
@@ -14,6 +15,8 @@ case_table![
     r068_an_event_without_an_id_is_the_same_when_it_comes_again,
     filters_choose_and_bad_ones_are_refused,
     an_event_that_one_trigger_cannot_use_reaches_the_others,
+    a_filter_that_fails_is_counted_and_reported_once,
+    r068_a_delivery_in_another_trace_is_the_same_event,
 ];
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -39,7 +42,7 @@ pub(super) fn paid(id: &str, total: i64) -> Envelope {
         "event_id": id, "type": "order.paid", "source": "shop", "subject": "order/7",
         "occurred_at": "2026-06-01T10:00:00Z", "trace_id": "t-1", "payload": { "total": total },
     });
-    Envelope::read(&event, Timestamp::from_micros(0)).unwrap()
+    Envelope::read(&event).unwrap()
 }
 
 async fn count(fabric: &Steadfast) -> usize {
@@ -101,7 +104,7 @@ async fn r068_an_event_without_an_id_is_the_same_when_it_comes_again(f: Fixture)
         "payload": { "total": 4 } });
     for received in 1..=3 {
         for event in [&cloud, &plain] {
-            let event = Envelope::read(event, Timestamp::from_micros(received)).unwrap();
+            let event = Envelope::read(event).unwrap();
             let routed = fabric.deliver(&event, Ingress::ExternalWebhook).await.unwrap();
             assert_eq!(routed.commands[0].2, received == 1, "{event:?}");
         }
@@ -142,5 +145,84 @@ async fn an_event_that_one_trigger_cannot_use_reaches_the_others(f: Fixture) {
     assert_eq!(routed.commands.len(), 1);
     assert_eq!(routed.refused[0].0, "a");
     assert!(routed.refused[0].1.message().contains("{event.payload.number} is not given"));
+    fabric.shutdown().await;
+}
+
+/// The first event of a kind of failure is on record, every one is counted, and none makes a
+/// command.
+async fn a_filter_that_fails_is_counted_and_reported_once(f: Fixture) {
+    let odd = OnEvent::new("odd", "order.paid")
+        .filter("event.payload.total % 2 == 1 && event.payload.vip == true");
+    let fabric = f.fabric().command(praise, Contract::new());
+    let fabric = fabric.on_event(odd.submits("praise", payload())).start().await.unwrap();
+    for total in [3, 4, 5] {
+        let event = paid(&format!("e{total}"), total);
+        let routed = fabric.deliver(&event, Ingress::SystemEvent).await.unwrap();
+        assert_eq!((routed.commands.len(), routed.refused.len()), (0, 0));
+    }
+    let event_type = Some("trigger.filter_failed".to_owned());
+    let which = ListEvents { event_type, limit: 10, ..Default::default() };
+    let told = fabric.events(which.clone()).await.unwrap();
+    let [told_once] = &told[..] else { panic!("{told:?}") };
+    let about: Value = serde_json::from_str(&told_once.payload).unwrap();
+    assert_eq!((&about["trigger_id"], &about["kind"]), (&json!("odd"), &json!("not_there")));
+    assert_eq!(about["event_id"], "e3");
+    let line = "trigger_filter_failures_total{trigger=\"odd\",kind=\"not_there\"} 2";
+    assert!(fabric.metrics().contains(line), "{}", fabric.metrics());
+    fabric.shutdown().await;
+    // Another process reports nothing new; another definition does.
+    let count = |filter: &'static str| {
+        let trigger = OnEvent::new("odd", "order.paid").filter(filter);
+        let (there, which) = (f.clone(), which.clone());
+        async move {
+            let fabric = there.fabric().command(praise, Contract::new());
+            let trigger = trigger.submits("praise", payload());
+            let fabric = fabric.on_event(trigger).start().await.unwrap();
+            fabric.deliver(&paid("again", 7), Ingress::SystemEvent).await.unwrap();
+            let told = fabric.events(which).await.unwrap().len();
+            fabric.shutdown().await;
+            told
+        }
+    };
+    let same = "event.payload.total % 2 == 1 && event.payload.vip == true";
+    assert_eq!(count(same).await, 1);
+    assert_eq!(count("event.payload.vip").await, 2);
+}
+
+/// R68: what differs between deliveries (the trace, the moment of arrival) is no part of the
+/// command.
+async fn r068_a_delivery_in_another_trace_is_the_same_event(f: Fixture) {
+    let fabric = f.fabric().command(ship, Contract::new());
+    let fabric = fabric.on_event(OnEvent::new("ship", "order.paid").submits("ship", payload()));
+    let fabric = fabric.start().await.unwrap();
+    for (trace, new) in [("a", true), ("b", false)] {
+        let cloud = json!({
+            "specversion": "1.0", "id": "c-1", "type": "order.paid", "source": "/shop",
+            "subject": "order/7", "data": { "total": 3 },
+            "traceparent": format!("00-{}-00f067aa0ba902b7-01", trace.repeat(32)),
+        });
+        let event = Envelope::read(&cloud).unwrap();
+        let routed = fabric.deliver(&event, Ingress::ExternalWebhook).await.unwrap();
+        assert_eq!((routed.refused.len(), routed.commands[0].2), (0, new));
+    }
+    let with = |trigger_id: &str, hole: &str| Trigger {
+        trigger_id: trigger_id.to_owned(),
+        enabled: true,
+        when: When::Event(EventMatch { event_type: "order.paid".to_owned(), filter: None }),
+        command: CommandType::new("ship"),
+        payload: json!({ "order": format!("{{event.{hole}}}"), "total": 1 }),
+    };
+    let refused = fabric.define(&with("traced", "trace_id")).await.unwrap_err();
+    assert_eq!(refused.code(), "SF-0504");
+    fabric.schedule("ship").pause("one is enough").await.unwrap();
+    fabric.define(&with("timed", "occurred_at")).await.unwrap();
+    let untimed = json!({ "type": "order.paid", "source": "s", "payload": { "total": 1 } });
+    let event = Envelope::read(&untimed).unwrap();
+    for _ in 0..2 {
+        let routed = fabric.deliver(&event, Ingress::ExternalWebhook).await.unwrap();
+        let (trigger, why) = &routed.refused[0];
+        assert_eq!(trigger, "timed");
+        assert!(why.message().contains("{event.occurred_at} is not given"), "{why}");
+    }
     fabric.shutdown().await;
 }

@@ -9,7 +9,6 @@ use steadfast::{
     Governance, Ingress, ListCommands, ListEvents, Misfire, Overlap, Result, Schedule, SlotStatus,
     Trigger, TriggerState, When,
 };
-use steadfast_core::Timestamp;
 
 use super::schedules::{self, at};
 use super::{Clock, Fixture, case_table, until};
@@ -255,7 +254,7 @@ fn event(source: &str, id: &str, date: &Value) -> Envelope {
         "specversion": "1.0", "id": id, "source": source, "type": "night.over",
         "data": { "date": date },
     });
-    Envelope::read(&event, Timestamp::from_micros(0)).unwrap()
+    Envelope::read(&event).unwrap()
 }
 
 fn on_event(extra: &str) -> Trigger {
@@ -302,7 +301,7 @@ async fn an_event_that_does_not_fit_the_command_is_refused(f: Fixture) {
     assert_eq!(routed.refused.len(), 1);
     // On record, and once, however often it comes.
     fabric.deliver(&wrong, Ingress::ConnectorEvent).await.unwrap();
-    let unreadable = Envelope::read_slice(b"garbage", Timestamp::from_micros(0)).unwrap_err();
+    let unreadable = Envelope::read_slice(b"garbage").unwrap_err();
     fabric.rejected("shop", b"garbage", &unreadable).await.unwrap();
     let event_type = Some("ingress.rejected".to_owned());
     let which = ListEvents { event_type, limit: 10, ..Default::default() };
