@@ -45,8 +45,16 @@ impl Pattern {
         if text.len() > limits::KEY_BYTES {
             return Err(bad("is too long"));
         }
-        let parser =
-            CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
+        let text = match text.trim() {
+            midnight if midnight.eq_ignore_ascii_case("@midnight") => "@daily",
+            text => text,
+        };
+        check_steps(text).map_err(|why| bad(&why))?;
+        let parser = CronParser::builder()
+            .seconds(Seconds::Optional)
+            .year(Year::Disallowed)
+            .dom_and_dow(one_day_field_is_starred(text))
+            .build();
         let cron = parser.parse(&with_one_sunday(text)).map_err(|e| bad(&e.to_string()))?;
         let epoch = jiff::Timestamp::UNIX_EPOCH.to_zoned(TimeZone::UTC);
         if cron.find_next_occurrence(&epoch, false).is_err() {
@@ -55,6 +63,40 @@ impl Pattern {
         let fixed = cron.determine_job_type() == JobType::FixedTime || names_its_times(text);
         Ok(Self { cron, fixed })
     }
+}
+
+/// The fields of an expression from the left, seconds first, with how many values each has.
+const FIELDS: [(&str, u32); 6] = [
+    ("seconds", 60),
+    ("minutes", 60),
+    ("hours", 24),
+    ("days of the month", 31),
+    ("months", 12),
+    ("days of the week", 7),
+];
+
+/// Refuses a step that is wider than its field: `*/61` in the minutes would be one minute an hour,
+/// and whoever wrote it meant something else.
+fn check_steps(expression: &str) -> Result<(), String> {
+    let written: Vec<&str> = expression.split_whitespace().collect();
+    let first = FIELDS.len().saturating_sub(written.len());
+    for (field, (name, values)) in written.iter().zip(FIELDS.iter().skip(first)) {
+        for part in field.split(',') {
+            let Some((_, step)) = part.split_once('/') else { continue };
+            if step.parse::<u32>().is_ok_and(|step| step > *values) {
+                return Err(format!("a step of {step} is wider than the {values} {name}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the days of the month or those of the week begin with a star, as in `*/2`. As in Vixie's
+/// cron, a day has to be one of both then; otherwise one of them is enough.
+fn one_day_field_is_starred(expression: &str) -> bool {
+    let fields: Vec<&str> = expression.split_whitespace().collect();
+    let [.., days, _, weekdays] = fields[..] else { return false };
+    days.starts_with('*') || weekdays.starts_with('*')
 }
 
 /// Whether seconds, minutes and hours are numbers, and lists of them.

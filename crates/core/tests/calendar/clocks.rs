@@ -187,9 +187,9 @@ fn expression(dice: &mut Dice) -> String {
     // The small hours are where clocks change.
     let last = *dice.pick(&[&3, &3, &23]);
     let hour = time_field(dice, last);
-    let days = dice.pick(&["*", "*", "*", "L", "15W", "LW", "1-7", "13,28"]);
+    let days = dice.pick(&["*", "*", "*", "L", "15W", "LW", "1-7", "13,28", "*/2"]);
     let months = dice.pick(&["*", "*", "*", "3,4,9-11", "*/2"]);
-    let weekdays = dice.pick(&["*", "*", "*", "1-5", "0", "7", "0#1", "0L", "6,0"]);
+    let weekdays = dice.pick(&["*", "*", "*", "1-5", "0", "7", "0#1", "0L", "6,0", "*/2"]);
     format!("{minute} {hour} {days} {months} {weekdays}")
 }
 

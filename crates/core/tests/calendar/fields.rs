@@ -44,6 +44,36 @@ fn a_day_and_a_weekday_are_either_or() {
 }
 
 #[test]
+fn a_starred_step_of_days_and_a_weekday_are_both() {
+    let may = |cron: &str| days(cron, "2026-05-01", "2026-05-31T23:00:00Z");
+    assert_eq!(may("*/10 * 5"), ["05-01"], "the 1st, 11th, 21st and 31st, if it is a Friday");
+    assert_eq!(may("1-31/10 * 5").len(), 4 + 5 - 1, "without the star either will do");
+    // 2026-05-03 is a Sunday.
+    assert_eq!(may("1-10 * */7"), ["05-03", "05-10"]);
+}
+
+#[test]
+fn midnight_has_a_name_and_no_step_is_wider_than_its_field() {
+    let named = times("@midnight", "UTC", "2026-05-01", "2026-05-03");
+    assert_eq!(named, times("0 0 * * *", "UTC", "2026-05-01", "2026-05-03"));
+    let refusal = |cron: &str| Calendar::new(&Schedule::cron(cron)).unwrap_err();
+    for (cron, says) in [
+        ("*/61 * * * *", "a step of 61 is wider than the 60 minutes"),
+        ("0 */25 * * *", "a step of 25 is wider than the 24 hours"),
+        ("*/61 * * * * *", "a step of 61 is wider than the 60 seconds"),
+        ("0 0 1-31/32 * *", "the 31 days of the month"),
+        ("0 0 * 1,*/13 *", "the 12 months"),
+        ("0 0 * * */8", "the 7 days of the week"),
+    ] {
+        assert_eq!(refusal(cron).code(), "SF-0601", "{cron}");
+        assert!(refusal(cron).message().contains(says), "{cron}: {}", refusal(cron));
+    }
+    for fine in ["*/60 * * * *", "0 */24 * * *", "0 0 */31 * *", "0 0 * * */7"] {
+        Calendar::new(&Schedule::cron(fine)).unwrap();
+    }
+}
+
+#[test]
 fn a_year_ends_where_it_does_on_the_wall() {
     assert_eq!(
         times("59 59 23 31 12 *", "Pacific/Kiritimati", "2026-01-01", "2027-01-01"),

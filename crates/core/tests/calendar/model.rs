@@ -53,10 +53,10 @@ impl Pattern {
     fn falls_on(&self, date: Date) -> bool {
         let by_day = self.days.split(',').any(|item| day_is(item, date));
         let by_weekday = self.weekdays.split(',').any(|item| weekday_is(item, date));
-        match (self.days.as_str(), self.weekdays.as_str()) {
-            // Where both say something, either will do.
-            (days, weekdays) if days != "*" && weekdays != "*" => by_day || by_weekday,
-            _ => by_day && by_weekday,
+        // As in Vixie's cron: where neither begins with a star, either will do.
+        match self.days.starts_with('*') || self.weekdays.starts_with('*') {
+            true => by_day && by_weekday,
+            false => by_day || by_weekday,
         }
     }
 
