@@ -11,7 +11,7 @@ pub(crate) struct Args {
     /// An error code such as SF-0110, a run's id, or a command's id or key.
     what: String,
     /// The store that it is in.
-    #[arg(long, env = "STEADFAST_STORE")]
+    #[arg(long, env = "STEADFAST_STORE", hide_env_values = true)]
     store: Option<String>,
     /// The workspace that it is in.
     #[arg(long, default_value = "default")]
@@ -31,6 +31,7 @@ pub(crate) async fn explain(args: Args) -> anyhow::Result<ExitCode> {
         anyhow::bail!("there is no error code {code}");
     }
     let store = args.store.context("to explain a run, name its store with --store URL")?;
+    let store = crate::output::address(&store)?;
     let client = Client::connect_to(&store, &args.workspace).await?;
     let unknown = match client.explain(&args.what).await {
         Ok(explanation) => {

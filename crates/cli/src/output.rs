@@ -3,13 +3,15 @@
 //! Invariants: tables are for people, JSON lines for programs, and both hold the same rows; ids are
 //! shown whole, so that they can be copied.
 
+use anyhow::Context as _;
 use steadfast::Client;
 
 /// Where, and how.
 #[derive(clap::Args)]
 pub(crate) struct At {
-    /// The store: sqlite://file, postgres://… or mysql://….
-    #[arg(long, env = "STEADFAST_STORE", global = true)]
+    /// The store: sqlite://file, postgres://… or mysql://…. @FILE reads that from a file, - from
+    /// standard input: other users see the arguments of a process.
+    #[arg(long, env = "STEADFAST_STORE", hide_env_values = true, global = true)]
     store: Option<String>,
     /// The workspace.
     #[arg(long, default_value = "default", env = "STEADFAST_WORKSPACE", global = true)]
@@ -31,9 +33,10 @@ pub(crate) enum Output {
 
 impl At {
     pub(crate) async fn connect(&self) -> anyhow::Result<Client> {
-        let Some(store) = &self.store else {
+        let Some(given) = &self.store else {
             anyhow::bail!("name the store with --store URL or STEADFAST_STORE");
         };
+        let store = &address(given)?;
         // A reader must not leave an empty database behind where there was none.
         if let Some(file) = store.strip_prefix("sqlite://")
             && !std::path::Path::new(file).exists()
@@ -47,6 +50,21 @@ impl At {
     pub(crate) fn requested_by(&self) -> String {
         let user = std::env::var("USER").unwrap_or_default();
         format!("user:{}", if user.is_empty() { "cli" } else { &user })
+    }
+}
+
+/// The address of a store, which may be in a file (`@FILE`) or come by standard input (`-`).
+pub(crate) fn address(given: &str) -> anyhow::Result<String> {
+    let text = match given.strip_prefix('@') {
+        Some(file) => std::fs::read_to_string(file)
+            .with_context(|| format!("the address of the store is to be in {file}"))?,
+        None if given == "-" => std::io::read_to_string(std::io::stdin())
+            .context("the address of the store is to come by standard input")?,
+        None => return Ok(given.to_owned()),
+    };
+    match text.trim() {
+        "" => anyhow::bail!("the address of the store is empty"),
+        text => Ok(text.to_owned()),
     }
 }
 

@@ -26,6 +26,7 @@ pub mod json;
 pub mod key;
 pub mod limits;
 pub mod policy;
+pub mod redact;
 pub mod retry;
 pub mod run;
 pub mod runtime;

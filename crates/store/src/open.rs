@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use steadfast_core::redact;
+
 use crate::error::Error;
 use crate::op::Store;
 
@@ -21,35 +23,14 @@ pub async fn open(url: &str) -> Result<OpenStore, Error> {
         "mysql" | "mariadb" => Ok(Arc::new(crate::mysql::Mysql::open(url).await?)),
         _ => Err(Error::Refused(format!(
             "\"{}\" is not a store URL; use sqlite://file, sqlite::memory:, postgres://… or mysql://…",
-            redacted(url)
+            redact::address(url)
         ))),
-    }
-}
-
-/// The URL without its password, fit for a message.
-pub(crate) fn redacted(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return url.to_owned();
-    };
-    match rest.rsplit_once('@') {
-        Some((user, host)) => {
-            let name = user.split(':').next().unwrap_or_default();
-            format!("{scheme}://{name}:***@{host}")
-        }
-        None => url.to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_password_never_reaches_a_message() {
-        assert_eq!(redacted("postgres://me:s3cret@db/app"), "postgres://me:***@db/app");
-        assert_eq!(redacted("postgres://me:p@ss@db/app"), "postgres://me:***@db/app");
-        assert_eq!(redacted("sqlite://orders.db"), "sqlite://orders.db");
-    }
 
     #[tokio::test]
     async fn an_unknown_scheme_is_refused_with_the_ones_there_are() {

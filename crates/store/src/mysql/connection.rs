@@ -18,7 +18,6 @@ use crate::error::Error;
 use crate::flight;
 use crate::gate::{Bound, Memo, Params, Row, Tx, Value};
 use crate::op::{Op, Reply};
-use crate::open::redacted;
 use crate::session::{Applied, Begin, Connect, Fault, Session};
 use crate::statement::{self, Rendered};
 use crate::tally::Counters;
@@ -51,7 +50,7 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn new(url: &str, bell: Arc<Bell>) -> Result<Self, Error> {
-        let shown = redacted(url);
+        let shown = steadfast_core::redact::address(url);
         let bad = |why: String| Error::Refused(format!("\"{shown}\" is not a MySQL URL: {why}"));
         let plain = match url.strip_prefix("mariadb://") {
             Some(rest) => format!("mysql://{rest}"),

@@ -19,7 +19,6 @@ use super::fault;
 use super::wire::{Eager, PORT, Wire};
 use crate::bell::{Bell, News};
 use crate::error::Error;
-use crate::open::redacted;
 use crate::session::Connect;
 use crate::tally::Counters;
 
@@ -57,7 +56,7 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn new(url: &str, bell: Arc<Bell>) -> Result<Self, Error> {
-        let shown = redacted(url);
+        let shown = steadfast_core::redact::address(url);
         let mut config: Config = url.parse().map_err(|e: tokio_postgres::Error| {
             Error::Refused(format!("\"{shown}\" is not a Postgres URL: {}", fault::text(&e)))
         })?;
