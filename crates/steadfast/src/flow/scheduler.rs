@@ -223,14 +223,19 @@ impl Scheduler {
             Verdict::Fire(window) => {
                 slot.window_from = window.map(|(first, _)| first);
                 match self.fire(planner, planned.nominal, *window, 0) {
-                    Ok(fire) => return op::NewSlot { slot, fire: Some(Box::new(fire)) },
+                    Ok(fire) => {
+                        let grace = planner.calendar.schedule().grace_seconds;
+                        let is_late = planned.due.after(Duration::from_secs(grace.into())) < now;
+                        let makes_up = is_late || window.is_some();
+                        return op::NewSlot { slot, fire: Some(Box::new(fire)), makes_up };
+                    }
                     Err(error) => {
                         (slot.status, slot.reason) = (SlotStatus::Missed, error.to_string());
                     }
                 }
             }
         }
-        op::NewSlot { slot, fire: None }
+        op::NewSlot { slot, fire: None, makes_up: false }
     }
 
     /// The command of a slot: everything in it follows from the nominal time.

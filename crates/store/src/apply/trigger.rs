@@ -75,8 +75,7 @@ async fn decide(tx: &mut impl Tx, op: &Advance, new: &NewSlot) -> Result<SlotRow
     };
     let submitted = match before.first() {
         None => command::submit(tx, fire).await?,
-        // What stands for all that was missed is not left out as well: it waits.
-        Some(active) if op.overlap == Overlap::Skip && slot.window_from.is_none() => {
+        Some(active) if op.overlap == Overlap::Skip && !new.makes_up => {
             slot.status = SlotStatus::Skipped;
             slot.reason = format!("the command of an earlier slot is not over: {active}");
             return Ok(slot);

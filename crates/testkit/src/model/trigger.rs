@@ -66,7 +66,7 @@ impl Model {
         };
         let submitted = match before.first() {
             None => self.submit(fire),
-            Some(active) if op.overlap == Overlap::Skip && slot.window_from.is_none() => {
+            Some(active) if op.overlap == Overlap::Skip && !new.makes_up => {
                 slot.status = SlotStatus::Skipped;
                 slot.reason = format!("the command of an earlier slot is not over: {active}");
                 return slot;

@@ -268,12 +268,13 @@ impl Generator {
     fn new_slot(&mut self) -> NewSlot {
         let slot = self.slot();
         if self.random.chance(35) {
-            return NewSlot { slot, fire: None };
+            return NewSlot { slot, fire: None, makes_up: false };
         }
         let mut fire = self.submit();
         fire.start.claim = None;
         let slot = SlotRow { status: SlotStatus::Fired, ..slot };
-        NewSlot { slot, fire: Some(Box::new(fire)) }
+        let makes_up = self.random.chance(30);
+        NewSlot { slot, fire: Some(Box::new(fire)), makes_up }
     }
 
     fn log_activity(&mut self) -> LogActivity {

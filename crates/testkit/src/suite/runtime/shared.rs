@@ -21,6 +21,7 @@ case_table![
     r055_what_was_filled_in_by_hand_was_not_missed,
     r055_what_a_later_slot_has_covered_is_not_missing,
     r064_what_covers_an_outage_waits_where_others_are_left_out,
+    r063_a_catch_up_runs_its_slots_one_after_the_other,
     overlap_looks_at_every_slot_that_is_not_over,
     r066_a_new_payload_while_paused_loses_no_slot,
     r067_an_event_stays_the_same_when_its_trigger_is_edited,
@@ -213,6 +214,32 @@ async fn r064_what_covers_an_outage_waits_where_others_are_left_out(f: Fixture) 
     let last = client.schedule("nightly").slots(1).await.unwrap().remove(0);
     let command = client.command::<()>(last.command_id).info().await.unwrap();
     assert_eq!(command.after.len(), 1, "it waits for the first");
+}
+
+/// R63: where slots are left out while an earlier one is not over, those of a catch-up wait: nobody
+/// would make up for them again. The night in time is left out as the schedule says.
+async fn r063_a_catch_up_runs_its_slots_one_after_the_other(f: Fixture) {
+    let (client, clock) = shift(&f, |c| {
+        (c.misfire_policy, c.catchup_limit, c.overlap) = (Misfire::Catchup, 3, Overlap::Skip);
+    })
+    .await;
+    clock.go("2026-06-06T12:00:00Z");
+    client.tick().await.unwrap();
+    assert_eq!(statuses(&client).await, "mmfff");
+    let slots = client.schedule("nightly").slots(3).await.unwrap();
+    let mut before = Vec::new();
+    for slot in slots {
+        let after = client.command::<()>(slot.command_id.clone()).info().await.unwrap().after;
+        let mut after: Vec<_> = after.into_iter().map(|parent| parent.command_id).collect();
+        after.sort();
+        before.sort();
+        assert_eq!(after, before, "each waits for all before it");
+        before.push(slot.command_id);
+    }
+    clock.go("2026-06-07T03:00:10Z");
+    client.tick().await.unwrap();
+    assert_eq!(statuses(&client).await, "mmfffs");
+    assert_eq!(missed(&client).await, 2, "one event for each that was dropped");
 }
 
 async fn overlap_looks_at_every_slot_that_is_not_over(f: Fixture) {
