@@ -80,8 +80,8 @@ impl Envelope {
         Self::read(&http::event(headers, body)?)
     }
 
-    /// The event as templates and filters see it: what every delivery of it says alike. Its trace is
-    /// not part of it, nor is a time that the sender did not give.
+    /// The event as templates and filters see it: what every delivery of it says alike. Its trace
+    /// is not part of it, nor is a time that the sender did not give.
     pub fn to_value(&self) -> Value {
         let mut event = json!({
             "event_id": self.event_id,

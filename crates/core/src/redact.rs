@@ -1,7 +1,7 @@
 //! Addresses without their secrets, fit for messages and logs.
 //!
-//! Invariant: what may be a password is hidden, also in an address that cannot be read, because such
-//! an address is what ends up in an error. Hiding too much is no harm.
+//! Invariant: what may be a password is hidden, also in an address that cannot be read, because
+//! such an address is what ends up in an error. Hiding too much is no harm.
 
 /// What stands in the place of a secret.
 const HIDDEN: &str = "***";

@@ -1,12 +1,13 @@
 //! A schedule as operators see it: its next times, its slots, a pause, a run now, a backfill.
 
+use steadfast_core::command::Ingress;
 use steadfast_core::schedule::{Calendar, SlotStatus};
 use steadfast_core::trigger::Trigger;
 use steadfast_core::{Error, Result, Timestamp, limits};
 use steadfast_store::op;
 
 use crate::client::Client;
-use crate::flow::scheduler::{self, slot_row};
+use crate::flow::scheduler::{self, Origin, slot_row};
 use crate::flow::sync::{self, Change};
 
 /// Backfilled commands go behind fresh ones, on queues with priorities.
@@ -167,9 +168,8 @@ impl ScheduleHandle {
         // A whole second, so that its id reads like the others.
         let now = self.client.inner.now().as_micros();
         let nominal = Timestamp::from_micros(now - now.rem_euclid(1_000_000));
-        let mut fire = self.client.scheduler.fire(&planner, nominal, None, 0)?;
-        requested_by.clone_into(&mut fire.requested_by);
-        steadfast_core::command::Ingress::UserRequest.as_str().clone_into(&mut fire.ingress);
+        let origin = Origin { requested_by, ingress: Ingress::UserRequest, priority: 0 };
+        let fire = self.client.scheduler.fire(&planner, nominal, None, &origin)?;
         self.client.carry_out(fire).await
     }
 
@@ -215,6 +215,8 @@ impl ScheduleHandle {
             return Err(Error::invalid("SF-0612", text));
         }
         let known = self.slots_between(which.from, until).await?;
+        let (ingress, priority) = (Ingress::ScheduledTrigger, BACKFILL_PRIORITY);
+        let origin = Origin { requested_by, ingress, priority };
         let mut filled = Vec::new();
         for nominal in wanted {
             let slot = known.iter().find(|slot| slot.nominal_at == nominal);
@@ -229,13 +231,12 @@ impl ScheduleHandle {
                 filled.push(line);
                 continue;
             }
-            let fire = self.client.scheduler.fire(&planner, nominal, None, BACKFILL_PRIORITY);
+            let fire = self.client.scheduler.fire(&planner, nominal, None, &origin);
             if which.dry_run {
                 // Also what would be in its way.
                 line.note = fire.err().map_or_else(String::new, |refusal| refusal.to_string());
             } else {
-                let mut fire = fire?;
-                requested_by.clone_into(&mut fire.requested_by);
+                let fire = fire?;
                 let mut slot = slot_row(&row, nominal, now);
                 slot.reason = format!("backfilled by {requested_by}");
                 let (trigger_id, made) = (self.id.clone(), Box::new(fire.clone()));

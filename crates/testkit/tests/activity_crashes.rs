@@ -10,8 +10,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use steadfast::{
-    Activity, Builder, Cx, Env as _, Envelope, EventMatch, Ingress, Result, RunFilter, RunStatus,
-    Steadfast, TokioEnv,
+    Activity, Builder, Cx, Envelope, EventMatch, Ingress, Result, RunFilter, RunStatus, Steadfast,
 };
 use steadfast_store::{Error, Op, OpenStore, Reply, Store};
 use steadfast_testkit::db::{DbKind, TestDb};
@@ -91,7 +90,7 @@ async fn deliver(fabric: &Steadfast) -> Result<()> {
         "event_id": "evt_1", "type": "order.paid", "source": "shop", "subject": "order/1",
         "occurred_at": "2026-06-01T12:00:00Z", "trace_id": "t", "payload": {},
     });
-    let event = Envelope::read(&event, TokioEnv::current().now())?;
+    let event = Envelope::read(&event)?;
     fabric.deliver(&event, Ingress::SystemEvent).await.map(drop)
 }
 

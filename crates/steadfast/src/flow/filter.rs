@@ -1,9 +1,9 @@
 //! Filters of event triggers: expressions in CEL over `event`, compiled once.
 //!
 //! Invariants: a filter is bounded in length, depth and size before it is kept, and in steps when
-//! it is evaluated, so that neither writing nor evaluating one can hold a process up; every function
-//! it calls exists; evaluating one has no effects. A filter that fails on an event (it reads a field
-//! that is not there, it adds a number to a text) does not match it, and says why.
+//! it is evaluated, so that neither writing nor evaluating one can hold a process up; every
+//! function it calls exists; evaluating one has no effects. A filter that fails on an event (it
+//! reads a field that is not there, it adds a number to a text) does not match it, and says why.
 
 mod check;
 
@@ -66,7 +66,7 @@ impl Filter {
         let resolve = || context.resolve(&self.expression);
         let answer = caught::call(Code("filter", ""), resolve)
             .map_err(|panic| Failure { kind: "panic", message: panic.message().to_owned() })?;
-        // First: `||` and `&&` swallow errors, so the answer may look like one of a whole evaluation.
+        // First: `||` and `&&` swallow errors, so it may look like a whole evaluation's answer.
         if left.load(Ordering::Relaxed) == 0 {
             let message = format!(
                 "takes more than {} steps through lists for one event",

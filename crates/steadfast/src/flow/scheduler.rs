@@ -53,6 +53,17 @@ pub(crate) struct Planner {
     told: AtomicBool,
 }
 
+/// Who has a slot fired, and how.
+pub(crate) struct Origin<'a> {
+    pub(crate) requested_by: &'a str,
+    pub(crate) ingress: Ingress,
+    pub(crate) priority: i64,
+}
+
+/// The schedule itself.
+const SCHEDULED: Origin<'static> =
+    Origin { requested_by: "system:scheduler", ingress: Ingress::ScheduledTrigger, priority: 0 };
+
 /// How the slots of a trigger are decided.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
@@ -222,7 +233,7 @@ impl Scheduler {
             }
             Verdict::Fire(window) => {
                 slot.window_from = window.map(|(first, _)| first);
-                match self.fire(planner, planned.nominal, *window, 0) {
+                match self.fire(planner, planned.nominal, *window, &SCHEDULED) {
                     Ok(fire) => {
                         let grace = planner.calendar.schedule().grace_seconds;
                         let is_late = planned.due.after(Duration::from_secs(grace.into())) < now;
@@ -238,23 +249,24 @@ impl Scheduler {
         op::NewSlot { slot, fire: None, makes_up: false }
     }
 
-    /// The command of a slot: everything in it follows from the nominal time.
+    /// The command of a slot: everything in it follows from the nominal time, but who asks for it.
+    /// Policies judge that principal, and the run's context keeps it.
     pub(crate) fn fire(
         &self,
         planner: &Planner,
         nominal: Timestamp,
         window: Option<(Timestamp, Timestamp)>,
-        priority: i64,
+        origin: &Origin<'_>,
     ) -> Result<op::Submit> {
         let trigger = &planner.trigger;
         let contract = self.contracts.of(trigger)?;
         let payload = trigger.payload_at(nominal, window)?;
         self.contracts.check(&contract.name, &payload)?;
-        let mut request = Request::new("system:scheduler", Ingress::ScheduledTrigger);
+        let mut request = Request::new(origin.requested_by, origin.ingress);
         request.run_id = Some(slot_run_id(&trigger.trigger_id, nominal));
         request.scheduled_for = Some(nominal);
         request.window = window;
-        request.priority = priority;
+        request.priority = origin.priority;
         let governance = self.governance.as_deref();
         ingress::submit_op(&self.client, governance, contract, &payload, request)
     }

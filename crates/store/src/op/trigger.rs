@@ -121,8 +121,8 @@ pub struct NewSlot {
     pub slot: SlotRow,
     /// The command it makes.
     pub fire: Option<Box<Submit>>,
-    /// Whether it makes up for what was missed. Where the schedule leaves a slot out while an earlier
-    /// one is not over, this one waits instead: nobody would make up for it again.
+    /// Whether it makes up for what was missed. Where the schedule leaves a slot out while an
+    /// earlier one is not over, this one waits instead: nobody would make up for it again.
     pub makes_up: bool,
 }
 

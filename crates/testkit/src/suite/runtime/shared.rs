@@ -16,6 +16,7 @@ use super::{Clock, Fixture, case_table, until};
 case_table![
     r010_only_who_has_its_policies_fires_a_governed_schedule,
     r107_a_trigger_is_judged_by_the_contract_of_who_fires_it,
+    r107_an_operator_who_fires_a_schedule_is_judged_as_himself,
     x9_a_program_removes_no_schedules_of_another,
     two_definitions_of_one_id_are_refused,
     r055_what_was_filled_in_by_hand_was_not_missed,
@@ -107,6 +108,30 @@ async fn ids(f: &Fixture) -> String {
 }
 
 /// X9
+/// R107: the policies see who fires a schedule by hand, and the run's context keeps it.
+async fn r107_an_operator_who_fires_a_schedule_is_judged_as_himself(f: Fixture) {
+    let allowed = Governance::new().grant("user:ops", ["warehouse.write"]);
+    let yearly =
+        Schedule::new("yearly", "0 0 1 1 *").submits("pull", json!({ "date": "{scheduled_for}" }));
+    let owner = f.fabric().command(pull, governed()).govern(allowed).schedule(yearly);
+    let owner = owner.start().await.unwrap();
+    let yearly = owner.schedule("yearly");
+    let (ops, _) = yearly.trigger("user:ops").await.unwrap();
+    let ops = owner.command::<String>(ops);
+    ops.result().await.unwrap();
+    let row = ops.info().await.unwrap().command;
+    assert_eq!(row.requested_by, "user:ops");
+    assert!(row.context.contains("\"requested_by\":\"user:ops\""), "{}", row.context);
+    let year = days("2024-06-01T00:00:00Z", "2025-06-01T00:00:00Z");
+    let filled = yearly.backfill(&year, "user:guest").await.unwrap();
+    let (id, new) = filled[0].command.clone().unwrap();
+    assert!(new);
+    let denied = owner.command::<String>(id);
+    assert_eq!(denied.result().await.unwrap_err().code(), "SF-0801");
+    assert_eq!(denied.info().await.unwrap().command.requested_by, "user:guest");
+    owner.shutdown().await;
+}
+
 async fn x9_a_program_removes_no_schedules_of_another(f: Fixture) {
     let yearly = |id: &str, of: &str| {
         let payload = json!({ "date": "{target_date}" });

@@ -83,13 +83,13 @@ fn advance(k: &Kit<'_>, id: &str, version: i64, to: i64, slots: Vec<NewSlot>) ->
 }
 
 fn missed(nominal: i64) -> NewSlot {
-    NewSlot { slot: slot(nominal, SlotStatus::Missed), fire: None }
+    NewSlot { slot: slot(nominal, SlotStatus::Missed), fire: None, makes_up: false }
 }
 
 /// A slot that makes a command of that id.
 fn fires(k: &Kit<'_>, nominal: i64, command_id: &str) -> NewSlot {
     let fire = Some(Box::new(k.submit(command_id, at(nominal))));
-    NewSlot { slot: slot(nominal, SlotStatus::Fired), fire }
+    NewSlot { slot: slot(nominal, SlotStatus::Fired), fire, makes_up: false }
 }
 
 fn backfill(k: &Kit<'_>, trigger_id: &str, nominal: i64, command_id: &str) -> Backfill {
