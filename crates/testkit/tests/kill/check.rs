@@ -11,9 +11,9 @@
 //!   run are believed than its code has at once: a zombie that begins the next step was not stopped
 //!   by its lease, and is a violation, however soon it does.
 //!
-//! The stale-write rule. A record that one life wrote is a violation if another life called the
-//! same step later: that one had claimed the run and found no record, so the first had lost it when
-//! it wrote.
+//! The stale-write rule. A record that one life wrote is a violation if another life, which had not
+//! been heard of in that run before, called the same step later: that one had claimed the run and
+//! found no record, so the first had lost it when it wrote.
 //!
 //! Deliberately absent: trust in the workers. Nothing they say counts, except the name of their
 //! life.
@@ -218,11 +218,14 @@ fn stale_writes(history: &History<'_>, calls: &Calls<'_>, faults: &mut Vec<Strin
                 continue;
             };
             let (writer, at_us) = (&of_step[at].call.worker, of_step[at].at_us);
-            // One that was frozen or dead by then had claimed the run before the writer.
+            // One that was frozen or dead by then, or had called steps of the run before, may have
+            // claimed the run before the writer: its call was under way when its lease ended.
             let is_heir = |call: &&&Arrival| {
-                let life = history.lives.get(&call.call.worker);
-                let was_out = life.is_some_and(|life| is_out(life, at_us, call.at_us));
-                call.call.worker != *writer && call.at_us <= recorded.seen_us && !was_out
+                let heir = &call.call.worker;
+                let life = history.lives.get(heir);
+                let was_out = life.is_some_and(|life| is_out(life, at_us, call.at_us))
+                    || has_called(calls, id, heir, at_us);
+                heir != writer && call.at_us <= recorded.seen_us && !was_out
             };
             if let Some(heir) = of_step[at..].iter().find(is_heir) {
                 let (step, heir) = (&recorded.name, &heir.call.worker);
@@ -232,6 +235,13 @@ fn stale_writes(history: &History<'_>, calls: &Calls<'_>, faults: &mut Vec<Strin
             }
         }
     }
+}
+
+/// Whether a life had called any step of a run before a moment.
+fn has_called(calls: &Calls<'_>, run: &str, life: &str, before_us: u64) -> bool {
+    let of_run = calls.range((run, "")..).take_while(|((id, _), _)| *id == run);
+    let mut arrivals = of_run.flat_map(|(_, arrivals)| arrivals);
+    arrivals.any(|arrival| arrival.call.worker == life && arrival.at_us < before_us)
 }
 
 /// Whether a life stood still at a moment, or was over when its call arrived.

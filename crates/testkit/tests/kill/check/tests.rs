@@ -142,3 +142,16 @@ fn a_record_that_a_zombie_wrote_over_its_heir_is_seen() {
     let faults = storm.faults();
     assert!(faults.len() == 1 && faults[0].contains("that zombie wrote"), "{faults:?}");
 }
+
+/// Its lease ended while the call was on its way: the writer had the run after it.
+#[test]
+fn a_record_beside_a_late_call_of_an_earlier_owner_is_believed() {
+    let mut storm = Storm::new();
+    storm.call("heir", "one", 10);
+    let record = storm.call("zombie", "one", 15);
+    let run = storm.runs.get_mut(RUN).unwrap();
+    run.records.get_mut(&0).unwrap().outcome = Ok(format!("\"{record}\""));
+    let nonces: Vec<String> = run.records.values().map(value).collect();
+    run.row.output = Some(serde_json::to_string(&nonces).unwrap());
+    assert_eq!(storm.faults(), Vec::<String>::new());
+}
