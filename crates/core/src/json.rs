@@ -83,8 +83,8 @@ pub fn wide_integer(text: &[u8]) -> Option<&str> {
                 let of_number = |b: &u8| b.is_ascii_digit() || b"+-.eE".contains(b);
                 let length = rest.iter().take_while(|b| of_number(b)).count();
                 let number = str::from_utf8(&rest[..length]).unwrap_or_default();
-                let is_integer = !number.contains(['.', 'e', 'E']);
-                if is_integer && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
+                let is_long = number.len() > 18 && !number.contains(['.', 'e', 'E']);
+                if is_long && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
                     return Some(number);
                 }
                 &rest[length..]
