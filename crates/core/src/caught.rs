@@ -47,8 +47,8 @@ pub fn poll<F: Future + ?Sized>(
     }
 }
 
-/// Drops a value whose destructor may panic. Nobody waits for a destructor, so there is no call
-/// that could fail.
+/// Drops a value whose destructor may panic. The panic is discarded: a destructor returns nothing
+/// that could hold an error.
 pub fn discard<T>(value: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         // Its own destructor could be the next to panic, without end.

@@ -183,7 +183,7 @@ impl Hub {
                 loop {
                     hub.look_until_none_is_left().await;
                     hub.looking.store(false, Ordering::Release);
-                    // Somebody may have come who saw us still looking.
+                    // A waiter may have been added after the last look and before the flag fell.
                     if hub.elsewhere().is_empty() || hub.looking.swap(true, Ordering::AcqRel) {
                         return;
                     }
@@ -192,7 +192,7 @@ impl Hub {
         });
     }
 
-    /// Spawns a task of ours that nobody waits for.
+    /// Spawns a task whose result is not awaited; a panic in it is logged and counted.
     pub(crate) fn spawn(
         self: &Arc<Self>,
         name: &'static str,

@@ -28,7 +28,7 @@ impl OwnerHub {
         Self { hub, store }
     }
 
-    /// Spawns a task of ours that nobody waits for.
+    /// Spawns a task whose result is not awaited.
     pub(crate) fn spawn(
         &self,
         name: &'static str,

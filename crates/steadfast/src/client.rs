@@ -51,6 +51,15 @@ pub struct Runs {
     pub next: Option<(Timestamp, String)>,
 }
 
+/// What an audit event about the outside is of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Told {
+    /// An event was refused, by a trigger or before any.
+    Rejected,
+    /// The filter of a trigger failed for an event.
+    FilterFailed,
+}
+
 impl Client {
     /// Connects to a store, in workspace `default`.
     pub async fn connect(url: &str) -> Result<Self> {
@@ -102,45 +111,26 @@ impl Client {
     pub async fn rejected(&self, source: &str, content: &[u8], why: &Error) -> Result<()> {
         let what = json::digest(content);
         let about = serde_json::json!({ "source": source, "content": what, "error": why });
-        self.tell_rejected(source, "", &format!("{source}\n{what}"), &about).await
+        self.tell_once(Told::Rejected, (source, ""), &format!("{source}\n{what}"), &about).await
     }
 
-    pub(crate) async fn tell_rejected(
+    /// Writes an audit event about something that came from outside. Its id is made of `what`, so
+    /// the same again is written once.
+    pub(crate) async fn tell_once(
         &self,
-        source: &str,
-        trace_id: &str,
+        of: Told,
+        (source, trace_id): (&str, &str),
         what: &str,
         about: &serde_json::Value,
     ) -> Result<()> {
-        let event_id = format!("evt_rejected_{}", json::fingerprint(what));
-        self.tell_of(source, trace_id, event_id, "ingress.rejected", about).await
-    }
-
-    /// Tells the audit that the filter of a trigger failed for an event: once for each revision of
-    /// the trigger and kind of failure.
-    pub(crate) async fn tell_filter_failed(
-        &self,
-        source: &str,
-        trace_id: &str,
-        what: &str,
-        about: &serde_json::Value,
-    ) -> Result<()> {
-        let event_id = format!("evt_filter_{}", json::fingerprint(what));
-        self.tell_of(source, trace_id, event_id, "trigger.filter_failed", about).await
-    }
-
-    async fn tell_of(
-        &self,
-        source: &str,
-        trace_id: &str,
-        event_id: String,
-        event_type: &str,
-        about: &serde_json::Value,
-    ) -> Result<()> {
+        let (prefix, event_type) = match of {
+            Told::Rejected => ("evt_rejected", "ingress.rejected"),
+            Told::FilterFailed => ("evt_filter", "trigger.filter_failed"),
+        };
         let tell = Tell {
             workspace: self.inner.workspace().to_owned(),
             command_id: String::new(),
-            event_id,
+            event_id: format!("{prefix}_{}", json::fingerprint(what)),
             event_type: event_type.to_owned(),
             payload: about.to_string(),
             actor: format!("event:{source}"),

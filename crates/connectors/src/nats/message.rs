@@ -1,7 +1,7 @@
 //! What a message of JetStream says: its event, and how often it came.
 //!
-//! Invariants: only the message decides; where the event does not say when it happened, nobody
-//! does: the moment at which the stream took it differs when the sender publishes it again.
+//! Invariant: every field of the event comes from the message's headers and payload. The time at
+//! which the stream stored the message is not used: it changes when the sender publishes again.
 
 use async_nats::HeaderMap;
 use async_nats::header::NATS_MESSAGE_ID;

@@ -67,7 +67,7 @@ fn our_own_envelope_is_read_whole() {
 fn what_is_absent_is_filled_in() {
     let event = read(&json!({ "type": "ping", "source": "shop", "subject": null }));
     assert_eq!((event.occurred_at, event.subject.as_str()), (None, ""));
-    assert!(event.to_value().get("occurred_at").is_none(), "nobody said when");
+    assert!(event.to_value().get("occurred_at").is_none(), "the sender gave no time");
     assert_eq!((event.schema_version.as_str(), event.payload), ("1.0", json!({})));
     assert_eq!(event.trace_id, fingerprint(&event.event_id));
     let named = read(&but(paid(), json!({ "payload": null, "attributes": { "a": 1 } })));

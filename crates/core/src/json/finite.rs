@@ -15,7 +15,7 @@ use serde::ser::{
 pub(super) fn not_finite<T: Serialize + ?Sized>(value: &T) -> Option<String> {
     match value.serialize(&mut Walk::default()) {
         Err(Found(Some(found))) => Some(found),
-        // A value that cannot be written at all is told of by the writer.
+        // If the value cannot be serialized at all, serde_json reports that error itself.
         Ok(()) | Err(Found(None)) => None,
     }
 }

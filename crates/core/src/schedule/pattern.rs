@@ -75,8 +75,8 @@ const FIELDS: [(&str, u32); 6] = [
     ("days of the week", 7),
 ];
 
-/// Refuses a step that is wider than its field: `*/61` in the minutes would be one minute an hour,
-/// and whoever wrote it meant something else.
+/// Refuses a step larger than its field: `*/61` in the minutes would fire once an hour, which is
+/// almost certainly a mistake.
 fn check_steps(expression: &str) -> Result<(), String> {
     let written: Vec<&str> = expression.split_whitespace().collect();
     let first = FIELDS.len().saturating_sub(written.len());

@@ -1,9 +1,9 @@
-//! A stopped run: its attempts are ended; those of a command are let end, and what became of them
-//! is told to the ledger.
+//! A stopped run: its attempts are aborted. Attempts of a command finish, and their outcomes are
+//! written to the ledger.
 //!
-//! Invariants: nothing of the run is recorded any more; what the ledger is told is fenced by the
-//! lease under which it was begun; a cancelled command is over only when nothing is under way; the
-//! store is told that the run may begin again only after the last attempt is gone (decision 30).
+//! Invariants: no more records of the run are written; writes to the ledger are fenced by the lease
+//! under which the attempt began; a cancelled command is over only when no attempt is left; the run
+//! is released only after its last attempt has ended (decision 30).
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Execution {
         match self.context.command_id.is_empty() {
             true => {
                 let until = Timestamp::from_micros(self.lease_until.load(Ordering::Acquire));
-                // Then it may begin again whatever is told.
+                // Once the lease has ended, the run can be claimed without a release.
                 if !self.end_attempts(self.hub.now().until(until)).await {
                     return;
                 }

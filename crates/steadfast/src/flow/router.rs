@@ -16,7 +16,7 @@ use steadfast_store::op::{self, TriggerState};
 
 use super::filter::{Failure, Filter};
 use super::ingress::{self, Request};
-use crate::client::Client;
+use crate::client::{Client, Told};
 
 /// How long a list of triggers is good: a change elsewhere takes effect within this time.
 const FRESH: Duration = Duration::from_secs(1);
@@ -105,7 +105,8 @@ impl Router {
                     let about = serde_json::json!({
                         "source": source, "event_id": id, "trigger_id": trigger_id, "error": error,
                     });
-                    client.tell_rejected(source, &envelope.trace_id, &what, &about).await?;
+                    let from = (source.as_str(), envelope.trace_id.as_str());
+                    client.tell_once(Told::Rejected, from, &what, &about).await?;
                     routed.refused.push((trigger_id, error));
                 }
             }
@@ -135,7 +136,8 @@ impl Router {
             "trigger_id": trigger_id, "kind": kind, "error": error,
             "source": source, "event_id": event_id,
         });
-        let told = client.tell_filter_failed(source, &envelope.trace_id, &what, &about).await;
+        let from = (source.as_str(), envelope.trace_id.as_str());
+        let told = client.tell_once(Told::FilterFailed, from, &what, &about).await;
         if told.is_err() {
             // The event comes again, and so does the report.
             self.reported.lock().expect("invariant: not poisoned").remove(&what);

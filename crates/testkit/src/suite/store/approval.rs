@@ -19,7 +19,7 @@ super::table! {
     the_questions_of_a_cancelled_command_are_cancelled,
 }
 
-fn question(id: &str, approvers: i64) -> NewApproval {
+pub(super) fn question(id: &str, approvers: i64) -> NewApproval {
     NewApproval {
         approval_id: format!("q-{id}"),
         approval_type: "send".to_owned(),

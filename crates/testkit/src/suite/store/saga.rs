@@ -15,7 +15,7 @@ use steadfast_store::op::{
 };
 
 use super::kit::{Kit, at, with};
-use super::table;
+use super::{approval, table};
 
 table![
     what_a_stopped_run_had_under_way_is_noted_under_its_fence,
@@ -415,24 +415,12 @@ async fn audited(k: &Kit<'_>, event_type: &str) -> usize {
 async fn a_changed_vote_is_an_event_of_its_own(store: &dyn Store) {
     let k = Kit::new(store);
     let lease = submitted(&k).await;
-    let asked = NewApproval {
-        approval_id: "q".to_owned(),
-        approval_type: "send".to_owned(),
-        action: "send".to_owned(),
-        reason: String::new(),
-        payload: "{}".to_owned(),
-        digest: "sha256:0".to_owned(),
-        requested_by: "user:1".to_owned(),
-        approvers: 2,
-        among: Vec::new(),
-        expires_at: at(1000),
-        escalate_at: None,
-    };
+    let asked = NewApproval { expires_at: at(1000), ..approval::question("vote", 2) };
     let asks = Govern { approval: Some(Box::new(asked)), effect: None, ..govern(begins("e"), 2) };
     write(&k, &lease, 0, asks).await;
     let decide = |vote, now| Decide {
         workspace: k.ws.clone(),
-        approval_id: "q".to_owned(),
+        approval_id: "q-vote".to_owned(),
         approver: "lead:1".to_owned(),
         vote,
         reason: String::new(),
